@@ -1,15 +1,17 @@
 """Runs rules over a model to a fixed point and keeps the outcome of every candidate.
 
-Rules run in the order of :data:`litefuse.fusions.RULES`. Each pass walks every subgraph once, in execution order,
-and offers each operator to each rule; passes go on until one changes nothing. Every rule makes the graph smaller or
-moves work strictly upstream or into constants, so passes end; a limit guards against a pair of rules that undo each
-other, and says so.
+Rules are offered operators in execution order, and each operator to the rules in the order of
+:func:`litefuse.fusions.rules`. When a rule applies, the operators around the change are offered again. Once nothing
+around a change applies any more, the whole subgraph is walked again, until such a walk changes nothing: the refusals
+of that last walk are what is reported. Every rule makes the graph smaller, or moves work strictly upstream or into
+constants, so this ends; a limit guards against a pair of rules that undo each other, and says so.
 
 Decompositions of composites are left alone: they are the composite's definition, not part of the way.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -18,9 +20,11 @@ from litefuse.fusions.rule import Applied, Numerics, Refused, Rule
 from litefuse.graph.compact import compact
 from litefuse.graph.graph import Graph, Location
 from litefuse.schema.model import Model
-from litefuse.schema.tables import StableHLOCompositeOptions
+from litefuse.schema.tables import Operator, StableHLOCompositeOptions
 
-MAX_PASSES = 64
+# How far around a change operators are offered again at once; what lies further waits for the next walk.
+_NEIGHBOURHOOD = 4
+_NEIGHBOURS = 256
 
 
 @dataclass(frozen=True)
@@ -64,40 +68,97 @@ def run(model: Model, rules: Sequence[Rule], progress: Callable[[str], None] | N
     report = FusionReport()
     left_alone = decompositions(model)
     before = [list(subgraph.operators) for subgraph in model.subgraphs]
-    by_kind: dict[int, list[Rule]] = {}
-    for rule in rules:
-        for kind in rule.kinds:
-            by_kind.setdefault(kind, []).append(rule)
     for index in range(len(model.subgraphs)):
         if index in left_alone:
             continue
         graph = Graph(model, index)
-        for number in range(MAX_PASSES):
-            if progress:
-                progress(f"subgraph {index}, pass {number + 1}")
-            refused: dict[tuple[str, Location], Candidate] = {}
-            changed = False
-            for op in graph.operators():
-                for rule in by_kind.get(graph.kind(op), ()):
-                    where = graph.where(op)
-                    outcome = rule.apply(graph, op)
-                    if isinstance(outcome, Applied):
-                        report.applied.append(Candidate(rule.name, where, True, str(outcome)))
-                        changed = True
-                        if op not in graph:
-                            break
-                    elif isinstance(outcome, Refused):
-                        refused[rule.name, where] = Candidate(rule.name, where, False, str(outcome))
-            if not changed:
-                report.refused.extend(refused.values())
-                break
-        else:
-            raise LitefuseError(
-                f"subgraph {index} was still changing after {MAX_PASSES} passes; please report this file"
-            )
+        _Settler(graph, rules, report).settle(progress)
         graph.commit()
     report.notes.extend(compact(model, before))
     return report
+
+
+class _Settler:
+    """Applies rules to one subgraph until none applies."""
+
+    def __init__(self, graph: Graph, rules: Sequence[Rule], report: FusionReport) -> None:
+        self.graph = graph
+        self.report = report
+        self.refused: dict[tuple[str, Location], Candidate] = {}
+        self.by_kind: dict[int, list[Rule]] = {}
+        for rule in rules:
+            for kind in rule.kinds:
+                self.by_kind.setdefault(kind, []).append(rule)
+        self.limit = 16 * sum(1 for _ in graph.operators()) + 1000
+
+    def settle(self, progress: Callable[[str], None] | None) -> None:
+        walk = 0
+        while True:
+            walk += 1
+            if progress:
+                progress(f"subgraph {self.graph.index}, walk {walk}")
+            self.refused.clear()
+            if not self._walk():
+                break
+        self.report.refused.extend(self.refused.values())
+
+    def _walk(self) -> bool:
+        """Offers every operator once, and those around changes again; returns whether anything changed."""
+        graph = self.graph
+        changed = False
+        for op in graph.operators():
+            if not self._offer(op):
+                continue
+            changed = True
+            queue = deque(self._around(graph.take_touched()))
+            waiting = set(queue)
+            while queue:
+                near = queue.popleft()
+                waiting.discard(near)
+                if near in graph and self._offer(near):
+                    for more in self._around(graph.take_touched()):
+                        if more not in waiting:
+                            waiting.add(more)
+                            queue.append(more)
+        return changed
+
+    def _offer(self, op: Operator) -> bool:
+        graph, changed = self.graph, False
+        for rule in self.by_kind.get(graph.kind(op), ()):
+            where = graph.where(op)
+            outcome = rule.apply(graph, op)
+            if isinstance(outcome, Applied):
+                self.report.applied.append(Candidate(rule.name, where, True, str(outcome)))
+                if len(self.report.applied) > self.limit:
+                    raise LitefuseError(
+                        f"rule `{rule.name}` does not come to an end at {where}; please report this file"
+                    )
+                changed = True
+                if op not in graph:
+                    break
+            elif isinstance(outcome, Refused):
+                self.refused[rule.name, where] = Candidate(rule.name, where, False, str(outcome))
+        return changed
+
+    def _around(self, operators: list[Operator]) -> list[Operator]:
+        """The operators within a few steps of the given ones, nearest first."""
+        graph = self.graph
+        found = dict.fromkeys(operators)
+        edge = operators
+        for _ in range(_NEIGHBOURHOOD):
+            following: dict[Operator, None] = {}
+            for op in edge:
+                for tensor in op.inputs:
+                    maker = graph.producer(tensor)
+                    if maker is not None:
+                        following[maker] = None
+                for tensor in op.outputs:
+                    following.update(dict.fromkeys(graph.readers(tensor)))
+            edge = [op for op in following if op not in found]
+            found.update(dict.fromkeys(edge))
+            if not edge or len(found) > _NEIGHBOURS:
+                break
+        return list(found)
 
 
 def decompositions(model: Model) -> frozenset[int]:

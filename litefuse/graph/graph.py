@@ -82,6 +82,8 @@ class Graph:
         self.tensors: list[Tensor] = self.subgraph.tensors
         self._next: dict[Operator | None, Operator | None] = {}
         self._previous: dict[Operator | None, Operator | None] = {}
+        # Operators next to an edit since the last call of take_touched; a dict for its order.
+        self._touched: dict[Operator, None] = {}
         # Where iteration goes on from an operator that was removed.
         self._tombstones: dict[Operator, Operator | None] = {}
         self._origin: dict[Operator, int] = {}
@@ -144,9 +146,9 @@ class Graph:
             return None
         return readers[0]
 
-    def why_shared(self, tensor: int, reader: Operator) -> str | None:
-        """Why a tensor cannot be absorbed into ``reader``, in words for a refusal; None when nothing else needs it."""
-        others = [r for r in self.readers(tensor) if r is not reader]
+    def why_shared(self, tensor: int, *insiders: Operator) -> str | None:
+        """Why a tensor is needed by more than ``insiders``, in words for a refusal; None when nothing else needs it."""
+        others = [r for r in self.readers(tensor) if not any(r is i for i in insiders)]
         maker = self.producer(tensor)
         what = f"output of {self.where(maker)}" if maker else f"tensor `{self.name(tensor)}`"
         if tensor in self.outputs:
@@ -328,6 +330,7 @@ class Graph:
                 op.builtin_options = options
         self._origin[op] = self._origin.get(before, -1)
         self._link(op, self._previous[before])
+        self._touched[op] = None
         return op
 
     def _set_kind(self, op: Operator, kind: OperatorKind, version: int) -> None:
@@ -351,6 +354,7 @@ class Graph:
             inputs.append(-1)
         old = inputs[slot]
         inputs[slot] = tensor
+        self._touched[op] = None
         if op in self:
             self._drop_reader(old, op)
             if tensor >= 0:
@@ -363,6 +367,7 @@ class Graph:
         self._producer.pop(op.outputs[slot], None)
         op.outputs[slot] = tensor
         self._producer[tensor] = op
+        self._touched[op] = None
 
     def set_activation(self, op: Operator, activation: ActivationFunctionType) -> None:
         """Sets the fused activation; the operator must have the field."""
@@ -372,6 +377,7 @@ class Graph:
             options = op.builtin_options = cls()
         if not hasattr(options, "fused_activation_function"):
             raise ValueError(f"{self.kind(op).name} has no fused activation")
+        self._touched[op] = None
         op.builtin_options = options.replace(fused_activation_function=activation)  # type: ignore[union-attr]
 
     def replace_uses(self, old: int, new: int) -> None:
@@ -394,6 +400,9 @@ class Graph:
         self._tombstones[op] = after
         for tensor in op.inputs:
             self._drop_reader(tensor, op)
+            maker = self._producer.get(tensor)
+            if maker is not None:
+                self._touched[maker] = None
         for tensor in op.outputs:
             if self._producer.get(tensor) is op:
                 del self._producer[tensor]
@@ -418,6 +427,7 @@ class Graph:
         new.outputs = outputs
         for tensor in outputs:
             self._producer[tensor] = new
+        self._touched[new] = None
         self.prune(op.inputs)
         return new
 
@@ -441,6 +451,12 @@ class Graph:
             self.remove(op)
         self.prune(t for t in op.inputs if t != tensor)
         return True
+
+    def take_touched(self) -> list[Operator]:
+        """The operators that edits since the last call changed or deprived of a reader, without removed ones."""
+        touched = [op for op in self._touched if op in self._next]
+        self._touched.clear()
+        return touched
 
     def prune(self, tensors: Iterable[int]) -> None:
         """Removes the pure operators that compute ``tensors`` when nothing reads any of their outputs any more."""

@@ -127,15 +127,9 @@ def match(graph: Graph, root: Operator, pattern: Node) -> Match | None:
     """Matches ``pattern`` with ``root`` as its outermost operator; None when the shape does not fit."""
     found = Match(graph, root)
     for _ in _node(graph, root, pattern, found):
-        inside = {id(op) for op in found.inner} | {id(root)}
-        for op in found.inner:
-            tensor = op.outputs[0]
-            if tensor in graph.outputs or any(id(r) not in inside for r in graph.readers(tensor)):
-                # Readers inside the pattern are welcome: relu(x) + a * (x - abs(x)) reads x three times.
-                found.refusal = graph.why_shared(
-                    tensor, next((r for r in graph.readers(tensor) if id(r) in inside), root)
-                )
-                break
+        # Readers inside the pattern are welcome: relu(x) + a * (x - abs(x)) reads x three times.
+        reasons = (graph.why_shared(op.outputs[0], root, *found.inner) for op in found.inner)
+        found.refusal = next((reason for reason in reasons if reason), None)
         return found
     return None
 

@@ -1,0 +1,251 @@
+"""Values that are known before run time.
+
+fold-shape: SHAPE(x), RANK(x) -> constant, where x has a static shape.
+
+fold-constants, fold-quantized-constants, fold-constant-math: f(constants) -> constant, in three classes, because
+kernels may round f in different ways.
+
+Weights that a file keeps in fewer bytes than they are used in (float16 or int8 behind DEQUANTIZE, sparse ones behind
+DENSIFY) stay so: a result may be only a little larger than what it makes superfluous.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from litefuse.fusions.identity import same_quantization
+from litefuse.fusions.rule import Applied, Numerics, Outcome, Refused, Rule
+from litefuse.graph import Graph
+from litefuse.graph.evaluate import evaluate
+from litefuse.graph.graph import NOT_PURE, Array
+from litefuse.schema.enums import TensorType
+from litefuse.schema.operators import Op
+from litefuse.schema.tables import Operator
+from litefuse.schema.types import FLOATS, NUMPY, nbytes
+
+# By how much folding one operator may enlarge the file: below this, an operator less is worth more.
+MAX_GROWTH = 4096
+
+# Operators that compute nothing: they move, repeat, select or compare.
+_MOVES = frozenset(
+    {
+        Op.BATCH_TO_SPACE_ND,
+        Op.BITCAST,
+        Op.BROADCAST_ARGS,
+        Op.BROADCAST_TO,
+        Op.CAST,
+        Op.CONCATENATION,
+        Op.DENSIFY,
+        Op.DEPTH_TO_SPACE,
+        Op.DYNAMIC_UPDATE_SLICE,
+        Op.EXPAND_DIMS,
+        Op.FILL,
+        Op.GATHER,
+        Op.GATHER_ND,
+        Op.MIRROR_PAD,
+        Op.ONE_HOT,
+        Op.PACK,
+        Op.PAD,
+        Op.PADV2,
+        Op.RESHAPE,
+        Op.RESIZE_NEAREST_NEIGHBOR,
+        Op.REVERSE_SEQUENCE,
+        Op.REVERSE_V2,
+        Op.SCATTER_ND,
+        Op.SELECT,
+        Op.SELECT_V2,
+        Op.SLICE,
+        Op.SPACE_TO_BATCH_ND,
+        Op.SPACE_TO_DEPTH,
+        Op.SPLIT,
+        Op.SPLIT_V,
+        Op.SQUEEZE,
+        Op.STRIDED_SLICE,
+        Op.TILE,
+        Op.TRANSPOSE,
+        Op.UNPACK,
+        Op.ZEROS_LIKE,
+    }
+)
+# Operators that every kernel rounds as IEEE 754 says, when on floats.
+_ROUNDED_ONCE = frozenset(
+    {
+        Op.ABS,
+        Op.ADD,
+        Op.CEIL,
+        Op.DEQUANTIZE,
+        Op.DIV,
+        Op.EQUAL,
+        Op.FLOOR,
+        Op.GREATER,
+        Op.GREATER_EQUAL,
+        Op.LESS,
+        Op.LESS_EQUAL,
+        Op.MAXIMUM,
+        Op.MINIMUM,
+        Op.MUL,
+        Op.NEG,
+        Op.NOT_EQUAL,
+        Op.SQUARE,
+        Op.SUB,
+    }
+)
+
+
+class FoldShape(Rule):
+    """SHAPE(x) and RANK(x) are constants when x has a static shape (for RANK, a known rank)."""
+
+    name = "fold-shape"
+    numerics = Numerics.EXACT
+    kinds = frozenset({Op.SHAPE, Op.RANK})
+
+    def apply(self, graph: Graph, op: Operator) -> Outcome:
+        """Puts a constant in the place of the result."""
+        x, out = op.inputs[0], op.outputs[0]
+        if graph.kind(op) is Op.RANK:
+            shape = graph.shape(x)
+            value = None if shape is None else np.asarray(len(shape))
+        else:
+            shape = graph.static_shape(x)
+            value = None if shape is None else np.array(shape)
+        dtype = NUMPY.get(graph.type(out))
+        if value is None or dtype is None or dtype.kind != "i":
+            return None
+        return _to_constants(graph, op, [value.astype(dtype)])
+
+
+class _Folding(Rule):
+    """Base of the rules that evaluate operators on constants.
+
+    Args:
+        widen_fp16: also fold the DEQUANTIZE (or CAST) of float16 constants to float32, at any size.
+    """
+
+    kinds = frozenset(Op) - NOT_PURE - FoldShape.kinds
+    numerics: ClassVar[Numerics]
+
+    def __init__(self, widen_fp16: bool = False) -> None:
+        self.widen_fp16 = widen_fp16
+
+    def apply(self, graph: Graph, op: Operator) -> Outcome:
+        """Evaluates ``op`` if its inputs are constants, it is of this rule's class and the result is not too large."""
+        if not op.inputs or not all(t == -1 or graph.is_constant(t) for t in op.inputs):
+            return None
+        if _numerics(graph, op) is not self.numerics:
+            return None
+        widens = _widens_fp16(graph, op)
+        if widens and not self.widen_fp16:
+            return None
+        if any(t in graph.outputs for t in op.outputs):
+            return Refused("its result is an output of the graph, which an operator must write")
+        limit = None if widens else MAX_GROWTH + _freed(graph, op)
+        expected = _expected_size(graph, op)
+        if limit is not None and expected is not None and expected > limit:
+            return Refused(_too_large(expected, limit))
+        values = evaluate(graph, op)
+        if values is None:
+            return None
+        size = sum(value.nbytes for value in values)
+        if limit is not None and size > limit:
+            return Refused(_too_large(size, limit))
+        return _to_constants(graph, op, values)
+
+
+class FoldConstants(_Folding):
+    """f(constants) -> constant where f moves, selects, compares, counts, or rounds once as IEEE 754 says."""
+
+    name = "fold-constants"
+    numerics = Numerics.EXACT
+
+
+class FoldQuantizedConstants(_Folding):
+    """f(constants) -> constant where f ends in a requantisation, which kernels may round either way at a tie."""
+
+    name = "fold-quantized-constants"
+    numerics = Numerics.QUANTIZED
+
+
+class FoldConstantMath(_Folding):
+    """f(constants) -> constant, as the builtin kernels compute it, for the other f on floats: EXP, MEAN, CONV_2D...
+
+    Another kernel may round differently, by as much as its own documentation allows.
+    """
+
+    name = "fold-constant-math"
+    numerics = Numerics.REASSOCIATED
+
+
+def _numerics(graph: Graph, op: Operator) -> Numerics:
+    """In which class the result of an operator belongs when it is computed beforehand."""
+    kind = graph.kind(op)
+    tensors = [t for t in (*op.inputs, *op.outputs) if t >= 0]
+    quantized = any(graph.quantization(t) is not None and graph.type(t) not in FLOATS for t in op.outputs)
+    if kind in _MOVES:
+        rescales = kind is Op.CONCATENATION and not all(same_quantization(graph, t, op.outputs[0]) for t in op.inputs)
+        return Numerics.QUANTIZED if rescales else Numerics.EXACT
+    if quantized:
+        return Numerics.QUANTIZED
+    if kind in _ROUNDED_ONCE or not any(graph.type(t) in FLOATS for t in tensors):
+        return Numerics.EXACT
+    return Numerics.REASSOCIATED
+
+
+def _widens_fp16(graph: Graph, op: Operator) -> bool:
+    return (
+        graph.kind(op) in (Op.DEQUANTIZE, Op.CAST)
+        and graph.type(op.inputs[0]) in (TensorType.FLOAT16, TensorType.BFLOAT16)
+        and graph.type(op.outputs[0]) == TensorType.FLOAT32
+    )
+
+
+def _freed(graph: Graph, op: Operator) -> int:
+    """Bytes of the constants that nothing but ``op`` needs."""
+    mine = {t for t in op.inputs if t >= 0 and graph.only_reader(t) is op}
+    tables = {id(graph.tensor(t)) for t in mine}
+    buffers = {graph.tensor(t).buffer for t in mine}
+    elsewhere = {t.buffer for s in graph.model.subgraphs for t in s.tensors if id(t) not in tables}
+    return sum(len(graph.model.buffers[b].data or b"") for b in buffers - elsewhere)
+
+
+def _expected_size(graph: Graph, op: Operator) -> int | None:
+    total = 0
+    for tensor in op.outputs:
+        shape = graph.static_shape(tensor)
+        size = None if shape is None else nbytes(graph.type(tensor), int(np.prod(shape, dtype=np.int64)))
+        if size is None:
+            return None
+        total += size
+    return total
+
+
+def _too_large(size: int, limit: int) -> str:
+    freed = limit - MAX_GROWTH
+    return f"its value takes {size:,} bytes in the file, and only {freed:,} bytes of constants would become superfluous"
+
+
+def _to_constants(graph: Graph, op: Operator, values: list[Array]) -> Outcome:
+    """Removes ``op`` and gives its readers constants; None when a value is not of its tensor's type."""
+    if any(t in graph.outputs for t in op.outputs):
+        return Refused("its result is an output of the graph, which an operator must write")
+    for tensor, value in zip(op.outputs, values, strict=True):
+        if value.size == 0 or NUMPY.get(graph.type(tensor)) != value.dtype:
+            return None
+    for tensor, value in zip(op.outputs, values, strict=True):
+        if graph.readers(tensor):
+            table = graph.tensor(tensor)
+            constant = graph.add_constant(graph.name(tensor), value, type=table.type, quantization=table.quantization)
+            graph.replace_uses(tensor, constant)
+    graph.remove(op)
+    graph.prune(op.inputs)
+    return Applied()
+
+
+def rules(widen_fp16: bool = False) -> tuple[Rule, ...]:
+    """The rules of this module.
+
+    Args:
+        widen_fp16: turn float16 constants that are only used as float32 into float32 ones, which makes files larger.
+    """
+    return FoldShape(), FoldConstants(widen_fp16), FoldQuantizedConstants(widen_fp16), FoldConstantMath(widen_fp16)
