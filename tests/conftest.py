@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.register_assert_rewrite("rules")
+
 
 def _corpus() -> list[Path]:
     root = Path(os.environ.get("LITEFUSE_CORPUS") or "/nonexistent")

@@ -19,38 +19,18 @@ from numpy.typing import NDArray
 from litefuse.fusions import FusionReport, Numerics, Rule, run
 from litefuse.runtime import interpreter, quiet
 from litefuse.schema import Model, deepcopy, to_bytes
-from litefuse.schema.operators import builtin_code
-from litefuse.schema.tables import Operator
+from litefuse.schema.enums import TensorType
+from litefuse.schema.operators import Op, builtin_code, operator_code
+from litefuse.schema.tables import AddOptions, Buffer, LessOptions, Operator, SubGraph, Tensor, WhileOptions
 
 Array = NDArray[Any]
 Inputs = list[Array]
 
-FLOAT_CASES = ("normal", "wide", "zeros", "negative zeros", "specials")
+FLOAT_CASES = ("normal", "wide", "zeros", "negative zeros", "specials", "subnormals")
 NONFINITE_CASES = ("infinities", "nans", "huge")
 INTEGER_CASES = ("random", "ramp", "lowest", "highest", "zeros")
-SPECIALS = np.array(
-    [
-        0.0,
-        -0.0,
-        1.0,
-        -1.0,
-        6.0,
-        -6.0,
-        3.0,
-        -3.0,
-        0.5,
-        np.pi,
-        -np.e,
-        1e-40,
-        -1e-40,
-        1e-30,
-        -1e-30,
-        1e4,
-        -1e4,
-        1e15,
-        -1e15,
-    ]
-)
+SPECIALS = np.array([0, -0.0, 1, -1, 6, -6, 3, -3, 0.5, np.pi, -np.e, 1e-30, -1e-30, 1e4, -1e4, 1e15, -1e15])
+SUBNORMALS = np.array([1e-40, -1e-40, 1e-44, -3e-39, 1e-38, -1e-38])
 
 
 def apply(model: Model, *rules: Rule) -> FusionReport:
@@ -109,6 +89,7 @@ def assert_same(
     cases: Sequence[str] | None = None,
     inputs: Iterable[Inputs] | None = None,
     nonfinite: bool = False,
+    signed_zeros: bool = True,
     reference: Callable[..., Any] | None = None,
     bound: float = 1e-5,
     batches: Sequence[int] = (1, 3),
@@ -129,6 +110,7 @@ def assert_same(
         cases: names out of FLOAT_CASES, NONFINITE_CASES and INTEGER_CASES; by default all that suit the inputs' types.
         inputs: input sets of one's own instead of the cases; one array for each model input.
         nonfinite: also run NONFINITE_CASES.
+        signed_zeros: whether 0.0 and -0.0 count as different where bits are compared.
         reference: takes the inputs as arrays, floats in float64, and returns the output or list of outputs in float64.
         bound: see above.
         batches: what dimensions of unknown size become, one after the other.
@@ -139,7 +121,7 @@ def assert_same(
     for use_xnnpack in xnnpack:
         for batch in batches if _is_dynamic(before) else (1,):
             first, second = _Runner(a, use_xnnpack, batch, before), _Runner(b, use_xnnpack, batch, before)
-            assert first.interface() == second.interface()
+            assert first.interface() == second.interface(), f"{first.interface()} became {second.interface()}"
             sets = (
                 _cases(first.inputs, cases, nonfinite, seed)
                 if inputs is None
@@ -154,6 +136,8 @@ def assert_same(
                         result = reference(*(v.astype(np.float64) if v.dtype.kind == "f" else v for v in values))
                     true = list(result) if isinstance(result, (list, tuple)) else [result]
                 for i, (x, y, z) in enumerate(zip(expected, actual, true, strict=True)):
+                    if not signed_zeros and x.dtype.kind == "f":
+                        x, y = x + 0.0, y + 0.0
                     _compare(x, y, z, numerics, bound, f"output {i}, {where}")
 
 
@@ -164,6 +148,49 @@ def results(model: Model, *inputs: Array, xnnpack: bool = False) -> list[Array]:
         if list(detail["shape"]) != list(value.shape):
             runner.resize_tensor_input(detail["index"], value.shape)
     return _Runner.run(runner, list(inputs))
+
+
+def looped(model: Model, times: int = 3) -> Model:
+    """A model that applies ``model`` to its input again and again, in the body of a WHILE.
+
+    ``model`` has one input and one output of the same shape and type. Its subgraph becomes subgraph 2.
+    """
+    model = deepcopy(model)
+    body = model.subgraphs[0]
+    (x,), (y,) = body.inputs, body.outputs
+    main, condition = SubGraph(name="main"), SubGraph(name="condition")
+    buffers = len(model.buffers)
+    model.buffers += [Buffer(data=np.array([n], np.int32).tobytes()) for n in (0, 1, times)]
+
+    def counter(graph: SubGraph, name: str, buffer: int = 0) -> int:
+        graph.tensors.append(Tensor(name=name, shape=[1], type=TensorType.INT32, buffer=buffer, has_rank=True))
+        return len(graph.tensors) - 1
+
+    def value(graph: SubGraph, name: str) -> int:
+        graph.tensors.append(body.tensors[x].replace(name=name))
+        return len(graph.tensors) - 1
+
+    def op(graph: SubGraph, kind: Op, inputs: list[int], outputs: list[int], options: Any) -> None:
+        model.operator_codes.append(operator_code(kind))
+        index = len(model.operator_codes) - 1
+        graph.operators.append(Operator(opcode_index=index, inputs=inputs, outputs=outputs, builtin_options=options))
+
+    zero, start = counter(main, "zero", buffers), value(main, "x")
+    count, result = counter(main, "count"), value(main, "y")
+    main.inputs, main.outputs = [start], [result]
+    options = WhileOptions(cond_subgraph_index=1, body_subgraph_index=2)
+    op(main, Op.WHILE, [zero, start], [count, result], options)
+
+    i, _ = condition.inputs = [counter(condition, "i"), value(condition, "x")]
+    condition.tensors.append(Tensor(name="go", shape=[1], type=TensorType.BOOL, has_rank=True))
+    condition.outputs = [len(condition.tensors) - 1]
+    op(condition, Op.LESS, [i, counter(condition, "times", buffers + 2)], condition.outputs, LessOptions())
+
+    i, following, one = counter(body, "i"), counter(body, "next"), counter(body, "one", buffers + 1)
+    op(body, Op.ADD, [i, one], [following], AddOptions())
+    body.inputs, body.outputs = [i, x], [following, y]
+    model.subgraphs = [main, condition, body]
+    return model
 
 
 class _Runner:
@@ -236,6 +263,8 @@ def _values(rng: np.random.Generator, case: str, dtype: np.dtype[Any], shape: tu
         value = np.full(shape, -0.0)
     elif case == "specials":
         value = rng.choice(SPECIALS, shape)
+    elif case == "subnormals":
+        value = np.where(sprinkled, normal, rng.choice(SUBNORMALS, shape))
     elif case == "infinities":
         value = np.where(sprinkled, rng.choice([np.inf, -np.inf], shape), normal)
     elif case == "nans":

@@ -6,10 +6,12 @@ the second limit, so that any chain is one interval, and what matters is only wh
 What the stock kernels do beside finite numbers (measured with ai-edge-litert 2.3.0, builtin kernels and XNNPACK):
 
 * RELU, RELU6 and RELU_N1_TO_1 alone and as a fused activation agree bit for bit: NaN stays NaN, -0.0 keeps its sign,
-  and infinities are clamped. The one exception is CONV_3D, whose fused RELU turns -0.0 into 0.0.
+  and infinities are clamped. The exceptions are CONV_3D, whose fused RELU turns -0.0 into 0.0, and a redundant RELU
+  behind the builtin MAX_POOL_2D, which turns NaN into the lowest float.
 * MAXIMUM and MINIMUM with a constant agree with those under XNNPACK. Their builtin kernel answers with one operand when
   the comparison fails, so that MAXIMUM(NaN, 0) is 0 and MAXIMUM(-0.0, 0.0) is 0.0. A chain spelled with them gives
-  the same finite numbers after fusion, but passes NaN on and may differ in the sign of zero.
+  the same numbers after fusion, but passes NaN on and may differ in the sign of zero. Where they take part, the rules
+  are therefore rules of their own, which are not called exact.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ _SINGLE = {CLAMPS[op]: op for op in (Op.RELU, Op.RELU6, Op.RELU_N1_TO_1)}
 QUANTIZED = frozenset({TensorType.INT8, TensorType.UINT8, TensorType.INT16})
 _ALL = QUANTIZED | {TensorType.FLOAT32}
 # Operators whose kernels honour the fused activation, and for which output types.
-_TAKES: dict[Op, frozenset[TensorType]] = {
+TAKES: dict[Op, frozenset[TensorType]] = {
     Op.CONV_2D: _ALL,
     Op.DEPTHWISE_CONV_2D: _ALL,
     Op.FULLY_CONNECTED: _ALL,
@@ -64,7 +66,7 @@ _TAKES: dict[Op, frozenset[TensorType]] = {
 # Operators with the field in their options whose kernels reject it, or ignore it (CONV_3D_TRANSPOSE).
 _REJECTS = frozenset({Op.CONCATENATION, Op.L2_NORMALIZATION, Op.CONV_3D_TRANSPOSE})
 # The version from which an operator knows its fused activation (op_version.cc).
-_VERSION = {Op.TRANSPOSE_CONV: 4}
+VERSIONS = {Op.TRANSPOSE_CONV: 4}
 # Operators whose outputs hold nothing but elements of their first input.
 _MOVES = frozenset(
     {
@@ -98,6 +100,8 @@ class Clamp(NamedTuple):
 def clamp(graph: Graph, op: Operator) -> Clamp | None:
     """What a RELU, or a MAXIMUM or MINIMUM with a constant of one value, limits its input to; None for others."""
     kind = graph.kind(op)
+    if not op.inputs or min(op.inputs) < 0 or len(op.outputs) != 1:
+        return None
     if kind in CLAMPS and len(op.inputs) == 1:
         limits = limits_of(graph, op.outputs[0], CLAMPS[kind])
         return None if limits is None else Clamp(op.inputs[0], limits)
@@ -152,8 +156,8 @@ def known_limits(graph: Graph, tensor: int, look_back: int = _LOOK_BACK) -> Inte
     if this is not None:
         source, limits = this
     else:
-        source = op.inputs[0] if graph.kind(op) in _MOVES else -1
-        own = FUSED.get(graph.activation(op)) if graph.type(tensor) in _TAKES.get(graph.kind(op), ()) else None
+        source = op.inputs[0] if op.inputs and graph.kind(op) in _MOVES else -1
+        own = FUSED.get(graph.activation(op)) if graph.type(tensor) in TAKES.get(graph.kind(op), ()) else None
         limits = limits_of(graph, tensor, own or EVERYTHING) or EVERYTHING
     known = _stored(graph, tensor)
     if source >= 0 and same_encoding(graph, source, tensor):
@@ -205,6 +209,12 @@ def _has_variable(graph: Graph, *tensors: int) -> bool:
     return any(graph.tensor(t).is_variable for t in tensors)
 
 
+def _numerics(graph: Graph, *clamps: Operator) -> Numerics:
+    """How far results may differ when clamps are replaced by RELUs or fused activations that limit the same."""
+    spelled = any(graph.kind(op) not in CLAMPS and graph.is_float(op.outputs[0]) for op in clamps)
+    return Numerics.REASSOCIATED if spelled else Numerics.EXACT
+
+
 def _say(limits: Interval) -> str:
     low, high = limits
     return f"[{low:g}, {high:g}]".replace("[-inf", "(-inf").replace("inf]", "inf)")
@@ -216,11 +226,11 @@ class MergeClamps(Rule):
     A clamp that changes nothing any more goes away: RELU after an operator with a fused RELU6, RELU of an INT8 tensor
     whose zero point is -128, and so on, also across operators that only move values, such as RESHAPE or MAX_POOL_2D.
     Two clamps become the second alone where that implies the first (RELU, RELU6), or for FLOAT32 the one operator that
-    says both (MAXIMUM with 0 then MINIMUM with 6: RELU6). MAXIMUM with 0 becomes RELU.
+    says both.
 
-    Comparisons do not round, so that all this is exact. NaN and the sign of zero: see the module. For quantised
-    tensors the bounds are compared as stored integers, and scale and zero point must be the same before and behind;
-    the kernels then copy what they do not clamp, which the tests prove over all 256 values.
+    Comparisons do not round, so that all this is exact. For quantised tensors the bounds are compared as stored
+    integers, and scale and zero point must be the same before and behind; the kernels then copy what they do not clamp,
+    which the tests prove over all 256 values.
     """
 
     name = "merge-clamps"
@@ -229,31 +239,52 @@ class MergeClamps(Rule):
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Removes the clamp, makes it read what the clamp before it reads, or replaces both by one."""
-        this, out = clamp(graph, op), op.outputs[0]
+        this = clamp(graph, op)
         if this is None or not _is_plain(graph, op, this):
             return None
+        alone = _numerics(graph, op) is self.numerics
         before = known_limits(graph, this.source)
         if compose(before, this.limits) == before:
+            if not alone:
+                return None
             if not graph.bypass(op, this.source):
                 return Refused("it changes nothing, but the output of the model needs a tensor of its own")
             return Applied(f"values are within {_say(before)} already")
         first = graph.producer(this.source)
         previous = clamp(graph, first) if first else None
-        if first and previous and _is_plain(graph, first, previous):
+        is_float = graph.is_float(op.outputs[0])
+        if first and previous and _is_plain(graph, first, previous) and _numerics(graph, op, first) is self.numerics:
             both = compose(previous.limits, this.limits)
+            single = _SINGLE.get(both) if is_float else None
+            if both == this.limits or single:
+                # While others read it, the first clamp would stay and could no longer be part of its producer.
+                shared = graph.why_shared(this.source, op)
+                if shared:
+                    return Refused(shared)
             if both == this.limits:
                 graph.set_input(op, op.inputs.index(this.source), previous.source)
                 graph.prune([this.source])
                 return Applied(f"{graph.kind(first).name} before it is implied")
-            if graph.is_float(out) and both in _SINGLE:
+            if single:
                 names = f"{graph.kind(first).name} and {graph.kind(op).name}"
-                graph.replace(op, _SINGLE[both], [previous.source])
-                return Applied(f"{names} are one {_SINGLE[both].name}")
-        if graph.is_float(out) and graph.kind(op) not in CLAMPS and this.limits in _SINGLE:
+                graph.replace(op, single, [previous.source])
+                return Applied(f"{names} are one {single.name}")
+        if is_float and alone and graph.kind(op) not in CLAMPS and this.limits in _SINGLE:
             kind = graph.kind(op).name
             graph.replace(op, _SINGLE[this.limits], [this.source])
             return Applied(f"{kind} is {_SINGLE[this.limits].name}")
         return None
+
+
+class MergeMinMax(MergeClamps):
+    """The same where a MAXIMUM or MINIMUM of FLOAT32 with a constant is one of the clamps.
+
+    MAXIMUM with 0 then MINIMUM with 6, in either order, is RELU6; MAXIMUM with 0 is RELU. The builtin kernels of
+    MAXIMUM and MINIMUM replace NaN and -0.0, which RELU keeps; all other results are the same bits.
+    """
+
+    name = "merge-min-max"
+    numerics = Numerics.REASSOCIATED
 
 
 def _is_plain(graph: Graph, op: Operator, found: Clamp) -> bool:
@@ -288,12 +319,12 @@ class FuseActivation(Rule):
         """Sets the producer's activation and takes the clamp away."""
         source = self._source(graph, op)
         producer = graph.producer(source) if source is not None else None
-        if source is None or producer is None:
+        if source is None or producer is None or _numerics(graph, op) is not self.numerics:
             return None
         kind = graph.kind(producer)
         if kind in _REJECTS:
             return Refused(f"{kind.name} has no kernel with a fused activation")
-        if kind not in _TAKES or len(producer.outputs) != 1:
+        if kind not in TAKES or len(producer.outputs) != 1:
             return None
         reason = self._why_not(graph, op, source, producer)
         if reason:
@@ -318,16 +349,16 @@ class FuseActivation(Rule):
         if not graph.bypass(op, source):
             return Refused(f"output of {graph.where(producer)} is also an output of the model")
         graph.set_activation(producer, activation)
-        graph.set_version(producer, _VERSION.get(kind, 1))
+        graph.set_version(producer, VERSIONS.get(kind, 1))
         return Applied(f"{activation.name} into {kind.name}")
 
     @staticmethod
     def _source(graph: Graph, op: Operator) -> int | None:
         """The tensor that a clamp limits, even where the bounds themselves cannot be said."""
         if graph.kind(op) in CLAMPS:
-            return op.inputs[0] if len(op.inputs) == 1 else None
+            return op.inputs[0] if len(op.inputs) == len(op.outputs) == 1 else None
         found = clamp(graph, op)
-        return None if found is None else found.source
+        return found and found.source
 
     @staticmethod
     def _candidates(graph: Graph, op: Operator) -> list[ActivationFunctionType]:
@@ -338,7 +369,7 @@ class FuseActivation(Rule):
     def _why_not(graph: Graph, op: Operator, source: int, producer: Operator) -> str | None:
         kind, out = graph.kind(producer), op.outputs[0]
         where = graph.where(producer)
-        if graph.type(source) not in _TAKES[kind]:
+        if graph.type(source) not in TAKES[kind]:
             return f"clamps of {graph.type(source).name} values are not fused into {kind.name}"
         if graph.type(out) in QUANTIZED:
             a, b = _scale(graph, source), _scale(graph, out)
@@ -355,6 +386,8 @@ class FuseActivation(Rule):
         if _has_variable(graph, source, out):
             return f"tensor `{graph.name(source)}` is a variable"
         options = producer.builtin_options
+        if options is not None and not hasattr(options, "fused_activation_function"):
+            return f"{where} has the options of another operator"
         if isinstance(options, FullyConnectedOptions) and options.weights_format != (
             FullyConnectedOptionsWeightsFormat.DEFAULT
         ):
@@ -364,9 +397,20 @@ class FuseActivation(Rule):
         return None
 
 
+class FuseMinMax(FuseActivation):
+    """The same for a MAXIMUM or MINIMUM of FLOAT32 with a constant: with 0, or with 6 behind a fused RELU, and so on.
+
+    The builtin kernels of MAXIMUM and MINIMUM replace NaN and -0.0, which a fused activation keeps; all other results
+    are the same bits.
+    """
+
+    name = "fuse-min-max"
+    numerics = Numerics.REASSOCIATED
+
+
 def _shape(graph: Graph, tensor: int) -> str:
     shape = graph.shape(tensor)
     return "of unknown rank" if shape is None else str(list(shape))
 
 
-RULES: tuple[Rule, ...] = (MergeClamps(), FuseActivation())
+RULES: tuple[Rule, ...] = (MergeClamps(), MergeMinMax(), FuseActivation(), FuseMinMax())

@@ -19,19 +19,20 @@ from litefuse.schema.tables import Operator
 class LeakyReLU(Rule):
     """max(x, a * x) with a <= 1, max(x, 0) + a * min(x, 0), or PRELU(x, a), for one number a, is LEAKY_RELU(x, a).
 
-    Products that need no rounding make it bit-identical for finite x, but for the sign of zero: the exceptions are
-    those of PRELU. XNNPACK does not take a slope of zero or below 1.2e-38, so that those are declined.
+    Only products that need no rounding are taken, so that the results differ in no bit, with the exceptions of PRELU:
+    the sign of zero and numbers below 1.2e-38. XNNPACK does not take such slopes, so that those are declined.
     """
 
     name = "leaky-relu"
-    numerics = Numerics.EXACT
+    numerics = Numerics.REASSOCIATED
     kinds = frozenset({Op.ADD, Op.SUB, Op.MAXIMUM, Op.MINIMUM, Op.PRELU})
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Puts LEAKY_RELU in the place of the PRELU or of the spelling's last operator."""
-        if graph.kind(op) is Op.PRELU:
-            number = graph.splat(op.inputs[1])
-            found = None if number is None else Spelling(op.inputs[0], np.float64(number), constants=[op.inputs[1]])
+        if graph.kind(op) is Op.PRELU and len(op.inputs) == 2:
+            x, alpha = op.inputs
+            number = graph.splat(alpha)
+            found = None if number is None else Spelling(x, np.float64(number), constants=[alpha])
         else:
             found = spelling(graph, op)
         if found is None or not found.is_splat:
@@ -39,10 +40,10 @@ class LeakyReLU(Rule):
         reason = why_not(graph, op, found)
         if reason:
             return Refused(reason)
-        alpha = float(found.alpha.flat[0])
-        if abs(alpha) < np.finfo(np.float32).tiny:
-            return Refused(f"XNNPACK does not take LEAKY_RELU with a slope of {alpha:g}")
-        graph.replace(op, Op.LEAKY_RELU, [found.source], alpha=alpha)
+        slope = float(found.alpha.flat[0])
+        if abs(slope) < np.finfo(np.float32).tiny:
+            return Refused(f"XNNPACK does not take LEAKY_RELU with a slope of {slope:g}")
+        graph.replace(op, Op.LEAKY_RELU, [found.source], alpha=slope)
         return Applied(f"{len(found.inner) + 1} operators" if found.inner else "one slope")
 
 

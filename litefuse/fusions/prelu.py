@@ -10,10 +10,11 @@ which are constants times min(x, 0)::
 with MUL by constants, NEG, DIV by a power of two, or a depthwise 1x1 convolution without bias around them.
 
 What the kernels do (ai-edge-litert 2.3.0): in both runtimes PRELU gives x for x > 0 and the once rounded product
-alpha * x for x < 0. The spellings give the same bits: one of the two halves is zero, doubling and halving are exact,
-and a - b * c never rounds more than the product. Differences remain only where a spelling leaves the finite numbers
-(inf - inf in x - ABS(x), products beyond the largest float, which builtin kernels clamp), in the sign of zero, and for
-a factor of 0.5 in results below 1.2e-38.
+alpha * x for x < 0. The spellings give the same bits for ordinary numbers: one of the two halves is zero, doubling and
+halving are exact, and only one factor in a product may be other than a power of two. What keeps the rule from being
+called exact is the sign of zero, numbers below 1.2e-38 (a factor of 0.5 may round them, and XNNPACK's arithmetic takes
+them for zero, while its PRELU does not), and spellings that leave the finite numbers (inf - inf in x - ABS(x), products
+beyond the largest float).
 """
 
 from __future__ import annotations
@@ -65,6 +66,11 @@ class Spelling:
         self.alpha = product
 
     @property
+    def channels(self) -> Array:
+        """The slopes as [-1, channels]; usable when all rows are equal."""
+        return self.alpha.reshape(-1, self.alpha.shape[-1] if self.alpha.ndim else 1)
+
+    @property
     def is_splat(self) -> bool:
         """Whether there is one slope for all channels."""
         return bool(self.alpha.size and np.all(self.alpha == self.alpha.flat[0]))
@@ -77,10 +83,8 @@ def _is_power_of_two(value: Array) -> Array:
 def spelling(graph: Graph, op: Operator) -> Spelling | None:
     """The PReLU that ends in ``op``, or None. Whether it may be replaced is for :func:`why_not` to say."""
     kind = graph.kind(op)
-    if len(op.inputs) != 2 or min(op.inputs) < 0 or len(op.outputs) != 1:
-        return None
     if kind in (Op.MAXIMUM, Op.MINIMUM):
-        for x, multiple in (op.inputs, op.inputs[::-1]):
+        for x, multiple in _orders(op):
             found = _multiple(graph, multiple)
             if found is not None and found.source == x:
                 # max(x, a x) is x for x > 0 and a x for x < 0 exactly when a <= 1; min(x, a x) exactly when a >= 1.
@@ -89,9 +93,9 @@ def spelling(graph: Graph, op: Operator) -> Spelling | None:
                     found.problem = f"{kind.name}(x, a * x) is no PReLU where a is {limit} 1"
                 return found
         return None
-    for positive, negative in (op.inputs, op.inputs[::-1]) if kind is Op.ADD else (op.inputs,):
+    for positive, negative in _orders(op)[: 2 if kind is Op.ADD else 1]:
         half, found = _positive_half(graph, positive), _negative_half(graph, negative)
-        if half is not None and found is not None and half.source == found.source:
+        if half is not None and found is not None and half.source == found.source >= 0:
             if kind is Op.SUB:
                 found.scale(-1.0)
             found.inner.extend(half.inner)
@@ -118,9 +122,8 @@ def why_not(graph: Graph, op: Operator, found: Spelling) -> str | None:
         return f"tensor `{graph.name(x)}` is a variable"
     if graph.shape(x) is None or not keeps_shape(graph, x, tuple(found.constants), out):
         return "a constant may change the shape by broadcasting"
-    wrong = [axis for axis, size in enumerate(found.alpha.shape[::-1]) if axis and size != 1]
-    if wrong:
-        return f"the slope differs along axis {len(graph.shape(x) or ()) - 1 - wrong[0]}; PRELU wants one per channel"
+    if not np.all(found.channels == found.channels[0]):
+        return "the slope differs along another axis than the last; PRELU wants one per channel"
     if not np.all(np.isfinite(found.alpha)):
         return "a slope is not a finite number"
     reasons = (graph.why_shared(inner.outputs[0], op, *found.inner) for inner in found.inner)
@@ -133,9 +136,9 @@ def _positive_half(graph: Graph, tensor: int) -> Spelling | None:
     if op is None:
         return None
     if graph.kind(op) is Op.RELU:
-        return Spelling(op.inputs[0], inner=[op])
+        return Spelling(_only(op), inner=[op])
     if graph.kind(op) is Op.MAXIMUM:
-        for x, zero in (op.inputs, op.inputs[::-1]):
+        for x, zero in _orders(op):
             if graph.splat(zero) == 0:
                 return Spelling(x, inner=[op], constants=[zero])
     return None
@@ -169,14 +172,14 @@ def _minimum(graph: Graph, op: Operator) -> Spelling | None:
     """min(x, 0) or a small multiple of it, in the forms that are not a product."""
     kind, activation = graph.kind(op), graph.activation(op)
     if kind is Op.MINIMUM:
-        for x, zero in (op.inputs, op.inputs[::-1]):
+        for x, zero in _orders(op):
             if graph.splat(zero) == 0:
                 return Spelling(x, constants=[zero])
     if kind is Op.SUB and activation == NONE:
-        x, half = op.inputs
-        inner = graph.producer(half)
-        if inner is not None and inner.inputs == [x] and graph.kind(inner) in (Op.ABS, Op.RELU):
-            return Spelling(x, np.float64(2.0 if graph.kind(inner) is Op.ABS else 1.0), [inner])
+        for x, half in _orders(op)[:1]:
+            inner = graph.producer(half)
+            if inner is not None and graph.kind(inner) in (Op.ABS, Op.RELU) and _only(inner) == x:
+                return Spelling(x, np.float64(2.0 if graph.kind(inner) is Op.ABS else 1.0), [inner])
     if kind is Op.MUL and activation == RELU:  # RELU(-x) after fusion
         negated = _multiple(graph, op.outputs[0], RELU)
         if negated is not None and negated.is_splat and negated.alpha.flat[0] == -1:
@@ -208,31 +211,45 @@ def _factor(
     """The tensor and the constant whose rounded product an operator computes, and the constant's tensor if any."""
     kind = graph.kind(op)
     if kind is Op.NEG and activation == NONE:
-        return op.inputs[0], -1.0, []
+        return _only(op), -1.0, []
     if graph.activation(op) != activation:
         return None
     if kind is Op.MUL:
-        for x, other in (op.inputs, op.inputs[::-1]):
+        for x, other in _orders(op):
             constant = graph.constant(other)
             if constant is not None and constant.size and constant.dtype.kind in "fiu":
                 return x, _real(graph, other, constant), [other]
     if kind is Op.DIV:
-        divisor = graph.splat(op.inputs[1])
-        if divisor and graph.is_float(op.inputs[1]) and _is_power_of_two(np.float64(divisor)):
-            return op.inputs[0], 1.0 / divisor, [op.inputs[1]]
-    if kind is Op.DEPTHWISE_CONV_2D and isinstance(op.builtin_options, DepthwiseConv2DOptions):
-        weights, options, shape = graph.constant(op.inputs[1]), op.builtin_options, graph.shape(op.inputs[0])
+        for x, other in _orders(op)[:1]:
+            divisor = graph.splat(other)
+            if divisor and graph.is_float(other) and _is_power_of_two(np.float64(divisor)):
+                return x, 1.0 / divisor, [other]
+    if kind is Op.DEPTHWISE_CONV_2D and isinstance(op.builtin_options, DepthwiseConv2DOptions) and len(op.inputs) > 1:
+        x, filter, options = op.inputs[0], op.inputs[1], op.builtin_options
+        weights, shape = graph.constant(filter), graph.shape(x) if x >= 0 else None
         if (
             weights is not None
-            and graph.is_float(op.inputs[0])
-            and graph.is_float(op.inputs[1])
-            and shape is not None
+            and graph.is_float(x)
+            and graph.is_float(filter)
+            and shape
             and weights.shape == (1, 1, 1, shape[-1])
             and (options.stride_h, options.stride_w) == (1, 1)
             and all(t < 0 or graph.splat(t) == 0 for t in op.inputs[2:])
         ):
-            return op.inputs[0], weights.reshape(-1), []
+            return x, weights.reshape(-1), []
     return None
+
+
+def _orders(op: Operator) -> list[tuple[int, int]]:
+    """The inputs of a binary operator in both orders; none for what is not one."""
+    if len(op.inputs) != 2 or min(op.inputs) < 0 or len(op.outputs) != 1:
+        return []
+    return [(op.inputs[0], op.inputs[1]), (op.inputs[1], op.inputs[0])]
+
+
+def _only(op: Operator) -> int:
+    """The input of a unary operator, or -1, which is the input of none."""
+    return op.inputs[0] if len(op.inputs) == len(op.outputs) == 1 else -1
 
 
 def _real(graph: Graph, tensor: int, constant: Array) -> Array:
@@ -250,12 +267,12 @@ class PReLU(Rule):
 
     The halves are recognised in every form that the module lists, and alpha is the product of the constants in them.
     Only one slope per channel is taken, as every delegate's PRELU wants it, and only products that need no rounding:
-    then the results are bit-identical for finite x (see the module for the exceptions). One slope for all channels is
-    LEAKY_RELU: see :mod:`litefuse.fusions.leaky_relu`.
+    then the results differ from the original's in no bit, but for the sign of zero and numbers below 1.2e-38. One
+    slope for all channels is LEAKY_RELU: see :mod:`litefuse.fusions.leaky_relu`.
     """
 
     name = "prelu"
-    numerics = Numerics.EXACT
+    numerics = Numerics.REASSOCIATED
     kinds = frozenset({Op.ADD, Op.SUB, Op.MAXIMUM, Op.MINIMUM})
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
@@ -268,7 +285,7 @@ class PReLU(Rule):
             return Refused(reason)
         # Shaped as Keras and TensorFlow's converter shape it: one dimension less than x, all but the last of size 1.
         rank = max(1, len(graph.shape(found.source) or ()) - 1)
-        alpha = found.alpha.astype(np.float32).reshape([1] * (rank - 1) + [-1])
+        alpha = found.channels[0].astype(np.float32).reshape([1] * (rank - 1) + [-1])
         name = graph.name(op.outputs[0])
         graph.replace(op, Op.PRELU, [found.source, graph.add_constant(f"{name}/alpha", alpha)])
         return Applied(f"{len(found.inner) + 1} operators")

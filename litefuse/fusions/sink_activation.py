@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from litefuse.fusions.activation import TAKES, VERSIONS
 from litefuse.fusions.rule import Applied, Numerics, Outcome, Refused, Rule
 from litefuse.graph import Graph
 from litefuse.graph.pattern import NONE
@@ -35,23 +36,6 @@ _MOVERS: dict[Op, int | None] = {
     Op.REVERSE_V2: 1,
     Op.RESIZE_NEAREST_NEIGHBOR: 1,
 }
-# Operators whose kernels apply a fused activation in float32.
-_TAKERS = frozenset(
-    {
-        Op.CONV_2D,
-        Op.DEPTHWISE_CONV_2D,
-        Op.FULLY_CONNECTED,
-        Op.CONV_3D,
-        Op.TRANSPOSE_CONV,
-        Op.ADD,
-        Op.SUB,
-        Op.MUL,
-        Op.DIV,
-        Op.AVERAGE_POOL_2D,
-        Op.MAX_POOL_2D,
-    }
-)
-_VERSIONS = {Op.TRANSPOSE_CONV: 4}
 
 
 class _No(Exception):
@@ -97,10 +81,10 @@ class SinkActivation(Rule):
             raise _No
         kind = graph.kind(op)
         plan: list[Callable[[], None]] = []
-        if kind in _TAKERS and graph.is_float(tensor):
+        if graph.type(tensor) in TAKES.get(kind, ()):
             plan.append(lambda: graph.set_activation(op, activation))
-            if kind in _VERSIONS:
-                plan.append(lambda: graph.set_version(op, _VERSIONS[kind]))
+            if kind in VERSIONS:
+                plan.append(lambda: graph.set_version(op, VERSIONS[kind]))
         elif kind in _MOVERS:
             sources = op.inputs[: _MOVERS[kind]]
             for source in dict.fromkeys(sources):
