@@ -103,14 +103,15 @@ class Builder:
     ) -> int:
         """Appends an operator and returns its first output (the others follow it).
 
-        Without ``shape`` the output's shape is found by the runtime when the model is finished. Type and quantisation
-        default to those of the first input. ``options`` are fields of the kind's options table.
+        Dimensions of -1 are dynamic. Without ``shape``, the runtime finds it when the model is finished. Type and
+        quantisation default to those of the first input. ``options`` are fields of the kind's options table.
         """
         first = self._subgraph.tensors[inputs[0]] if inputs else Tensor()
         made = [
             self._tensor(
                 name=(name or f"{kind.name.lower()}_{len(self._subgraph.operators)}") + (f":{i}" if i else ""),
-                shape=None if shape is None else list(shape),
+                shape=None if shape is None else [1 if d < 0 else int(d) for d in shape],
+                shape_signature=list(shape) if shape is not None and any(d < 0 for d in shape) else None,
                 type=first.type if type is None else type,
                 quantization=first.quantization if quantization is None and type is None else quantization,
             )

@@ -174,7 +174,8 @@ class Graph:
             return tuple(t.shape_signature)
         if not t.shape:
             # An empty shape means a scalar, or nothing at all: only has_rank or data can tell (see Tensor.has_rank).
-            return () if t.shape is not None and (t.has_rank or self._bytes(tensor) is not None) else None
+            # Constants may leave the shape out, and are scalars then.
+            return () if self._bytes(tensor) is not None or (t.shape is not None and t.has_rank) else None
         return tuple(t.shape)
 
     def static_shape(self, tensor: int) -> tuple[int, ...] | None:

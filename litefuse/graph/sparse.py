@@ -8,6 +8,7 @@ level above. The values are the leaves, in order.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -38,11 +39,12 @@ def densify(values: Array, shape: Sequence[int], sparsity: SparsityParameters) -
         return None
     if any(d >= rank for d in order[:rank]) or any(not 0 <= d < rank for d in blocked):
         return None
+    limit = max(math.prod(shape), 1)
     # For each element of the level at hand: its place in the level, and its coordinate in every level so far.
     place = np.zeros(1, np.int64)
     coordinates: list[Array] = []
     for level in levels:
-        below = _below(level, place, len(values))
+        below = _below(level, place, limit)
         if below is None:
             return None
         above, place, coordinate = below
@@ -66,11 +68,11 @@ def densify(values: Array, shape: Sequence[int], sparsity: SparsityParameters) -
 def _below(level: DimensionMetadata, place: Array, limit: int) -> tuple[Array, Array, Array] | None:
     """The elements of a level: which of the level above each belongs to, its place, and its coordinate.
 
-    Levels have at most ``limit`` elements, since each has a value below it; None when this one has more.
+    None when that is not consistent, or when there are more than ``limit``, the elements of the dense tensor.
     """
     if level.format == DimensionType.DENSE:
         size = level.dense_size
-        if size < 0 or len(place) * size > max(limit, 1):
+        if size < 0 or len(place) * size > limit:
             return None
         above = np.repeat(np.arange(len(place)), size)
         coordinate = np.tile(np.arange(size), len(place))

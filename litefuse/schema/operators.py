@@ -14,6 +14,7 @@ _SHARED = {
     "ReducerOptions": "MEAN SUM REDUCE_PROD REDUCE_MAX REDUCE_MIN REDUCE_ANY REDUCE_ALL",
     "MaximumMinimumOptions": "MAXIMUM MINIMUM",
     "L2NormOptions": "L2_NORMALIZATION",
+    "Conv3DOptions": "CONV_3D_TRANSPOSE",
     "SequenceRNNOptions": "UNIDIRECTIONAL_SEQUENCE_RNN",
     "RandomOptions": "RANDOM_STANDARD_NORMAL RANDOM_UNIFORM MULTINOMIAL",
     "StableHLOCompositeOptions": "STABLEHLO_COMPOSITE",
