@@ -1,19 +1,52 @@
-"""The rewrites of the graph. One rule family per module; :data:`RULES` is the registry and the order of application."""
+"""The rewrites of the graph. One rule family per module; :func:`rules` is the registry and the order of application."""
 
+from litefuse.fusions import (
+    activation,
+    batch_norm,
+    constant_folding,
+    dead_code,
+    duplicates,
+    identity,
+    leaky_relu,
+    prelu,
+    sink_activation,
+)
 from litefuse.fusions.pipeline import Candidate, FusionReport, run, select
-from litefuse.fusions.rule import Applied, Numerics, PatternRule, Refused, Rule
+from litefuse.fusions.rule import Applied, ModelRule, Numerics, PatternRule, Refused, Rule
 
-RULES: tuple[Rule, ...] = ()
+
+def rules(*, widen_fp16: bool = False) -> tuple[Rule, ...]:
+    """All rules in the order in which they are offered an operator.
+
+    Cheap clean-up comes first, so that the others see fewer spellings; what recognises a spelled-out function comes
+    before what would take it apart, as folding a factor into a convolution would.
+
+    Args:
+        widen_fp16: turn weights that are stored as float16 into float32, which makes the file larger.
+    """
+    return (
+        *constant_folding.rules(widen_fp16),
+        *identity.RULES,
+        *dead_code.RULES,
+        *duplicates.RULES,
+        *prelu.RULES,
+        *leaky_relu.RULES,
+        *batch_norm.RULES,
+        *activation.RULES,
+        *sink_activation.RULES,
+    )
+
 
 __all__ = [
-    "RULES",
     "Applied",
     "Candidate",
     "FusionReport",
+    "ModelRule",
     "Numerics",
     "PatternRule",
     "Refused",
     "Rule",
+    "rules",
     "run",
     "select",
 ]

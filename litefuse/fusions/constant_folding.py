@@ -11,6 +11,7 @@ DENSIFY) stay so: a result may be only a little larger than what it makes superf
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 import numpy as np
@@ -20,10 +21,12 @@ from litefuse.fusions.rule import Applied, Numerics, Outcome, Refused, Rule
 from litefuse.graph import Graph
 from litefuse.graph.evaluate import evaluate
 from litefuse.graph.graph import NOT_PURE, Array
+from litefuse.graph.infer import infer_operator
 from litefuse.schema.enums import TensorType
 from litefuse.schema.operators import Op
 from litefuse.schema.tables import Operator
 from litefuse.schema.types import FLOATS, NUMPY, nbytes
+from litefuse.schema.writer import as_bytes
 
 # By how much folding one operator may enlarge the file: below this, an operator less is worth more.
 MAX_GROWTH = 4096
@@ -94,6 +97,9 @@ _ROUNDED_ONCE = frozenset(
 )
 
 
+_IS_OUTPUT = "its result is an output of the graph, which an operator must write"
+
+
 class FoldShape(Rule):
     """SHAPE(x) and RANK(x) are constants when x has a static shape (for RANK, a known rank)."""
 
@@ -103,6 +109,8 @@ class FoldShape(Rule):
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Puts a constant in the place of the result."""
+        if not op.inputs or op.inputs[0] < 0 or not op.outputs:
+            return None
         x, out = op.inputs[0], op.outputs[0]
         if graph.kind(op) is Op.RANK:
             shape = graph.shape(x)
@@ -130,27 +138,25 @@ class _Folding(Rule):
         self.widen_fp16 = widen_fp16
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
-        """Evaluates ``op`` if its inputs are constants, it is of this rule's class and the result is not too large."""
-        if not op.inputs or not all(t == -1 or graph.is_constant(t) for t in op.inputs):
+        """Evaluates ``op`` if its inputs are constants, it is of this rule's class and its result is not too large."""
+        if max(op.inputs, default=-1) < 0 or not all(t < 0 or _is_known(graph, t) for t in op.inputs):
             return None
         if _numerics(graph, op) is not self.numerics:
             return None
         widens = _widens_fp16(graph, op)
         if widens and not self.widen_fp16:
             return None
-        if any(t in graph.outputs for t in op.outputs):
-            return Refused("its result is an output of the graph, which an operator must write")
-        limit = None if widens else MAX_GROWTH + _freed(graph, op)
-        expected = _expected_size(graph, op)
-        if limit is not None and expected is not None and expected > limit:
-            return Refused(_too_large(expected, limit))
-        values = evaluate(graph, op)
-        if values is None:
+        size = _size(graph, op)
+        if size is None:
             return None
-        size = sum(value.nbytes for value in values)
-        if limit is not None and size > limit:
-            return Refused(_too_large(size, limit))
-        return _to_constants(graph, op, values)
+        if any(t in graph.outputs for t in op.outputs):
+            return Refused(_IS_OUTPUT)
+        if size > MAX_GROWTH and not widens:
+            freed = _freed(graph, op)
+            if size > freed + MAX_GROWTH:
+                return Refused(f"its value takes {size:,} bytes and would make only {freed:,} bytes superfluous")
+        values = evaluate(graph, op, max_bytes=size)
+        return None if values is None else _to_constants(graph, op, values)
 
 
 class FoldConstants(_Folding):
@@ -175,6 +181,14 @@ class FoldConstantMath(_Folding):
 
     name = "fold-constant-math"
     numerics = Numerics.REASSOCIATED
+
+
+def _is_known(graph: Graph, tensor: int) -> bool:
+    """Whether a tensor is a constant; one without elements looks like a computed one in a file."""
+    if graph.is_constant(tensor):
+        return True
+    computed = graph.producer(tensor) is not None or tensor in graph.inputs or graph.tensor(tensor).is_variable
+    return not computed and 0 in (graph.static_shape(tensor) or ())
 
 
 def _numerics(graph: Graph, op: Operator) -> Numerics:
@@ -206,29 +220,28 @@ def _freed(graph: Graph, op: Operator) -> int:
     tables = {id(graph.tensor(t)) for t in mine}
     buffers = {graph.tensor(t).buffer for t in mine}
     elsewhere = {t.buffer for s in graph.model.subgraphs for t in s.tensors if id(t) not in tables}
-    return sum(len(graph.model.buffers[b].data or b"") for b in buffers - elsewhere)
+    contents = [graph.model.buffers[b].data for b in buffers - elsewhere]
+    return sum(as_bytes(data).nbytes for data in contents if data is not None)
 
 
-def _expected_size(graph: Graph, op: Operator) -> int | None:
+def _size(graph: Graph, op: Operator) -> int | None:
+    """Bytes of the results, or None when they cannot be told beforehand."""
+    specs = infer_operator(graph, op)
+    if specs is None:
+        return None
     total = 0
-    for tensor in op.outputs:
-        shape = graph.static_shape(tensor)
-        size = None if shape is None else nbytes(graph.type(tensor), int(np.prod(shape, dtype=np.int64)))
+    for shape, type in specs:
+        size = None if shape is None or min(shape, default=0) < 0 else nbytes(type, math.prod(shape))
         if size is None:
             return None
         total += size
     return total
 
 
-def _too_large(size: int, limit: int) -> str:
-    freed = limit - MAX_GROWTH
-    return f"its value takes {size:,} bytes in the file, and only {freed:,} bytes of constants would become superfluous"
-
-
 def _to_constants(graph: Graph, op: Operator, values: list[Array]) -> Outcome:
     """Removes ``op`` and gives its readers constants; None when a value is not of its tensor's type."""
     if any(t in graph.outputs for t in op.outputs):
-        return Refused("its result is an output of the graph, which an operator must write")
+        return Refused(_IS_OUTPUT)
     for tensor, value in zip(op.outputs, values, strict=True):
         if value.size == 0 or NUMPY.get(graph.type(tensor)) != value.dtype:
             return None

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from litefuse.fusions.identity import same_quantization
-from litefuse.fusions.rule import Applied, Numerics, Outcome, Refused, Rule
+from litefuse.fusions.rule import Applied, ModelRule, Numerics, Outcome, Refused, Rule
 from litefuse.graph import Graph
 from litefuse.graph.compact import CONTROL_DEPENDENCIES
 from litefuse.graph.graph import NOT_PURE
@@ -126,6 +126,22 @@ def _precedes(graph: Graph, a: Operator, b: Operator) -> bool:
 # -- buffers -----------------------------------------------------------------------------------------------------------
 
 
+class ShareConstants(ModelRule):
+    """Constants with equal contents, types, shapes and quantisation share one buffer, in the whole file.
+
+    Converters often write the same zeros, shapes and axes many times. Only the file and the memory that holds it get
+    smaller; the tensors stay.
+    """
+
+    name = "share-constants"
+    numerics = Numerics.EXACT
+
+    def finish(self, model: Model) -> Applied | None:
+        """Shares what can be shared."""
+        saved = share_buffers(model)
+        return Applied(f"{saved} bytes saved") if saved else None
+
+
 def share_buffers(model: Model) -> int:
     """Makes constants with equal contents share one buffer, across all subgraphs, and returns the bytes saved.
 
@@ -180,4 +196,4 @@ def _means_the_same(a: Tensor, b: Tensor) -> bool:
     return not any(diff(a.quantization, b.quantization)) and not any(diff(a.sparsity, b.sparsity))
 
 
-RULES: tuple[Rule, ...] = (MergeDuplicates(),)
+RULES: tuple[Rule, ...] = (MergeDuplicates(), ShareConstants())

@@ -512,7 +512,7 @@ class MergeReshapes(Rule):
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Makes the second read the first's input; SQUEEZE and EXPAND_DIMS become RESHAPE for that."""
-        middle = op.inputs[0]
+        middle = _input(op, 0)
         inner = graph.producer(middle)
         if inner is None or graph.kind(inner) not in RESHAPES:
             return None
@@ -543,7 +543,7 @@ class MergeTransposes(Rule):
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Replaces the second by one that does both; pairs that cancel are remove-identity's."""
-        middle = op.inputs[0]
+        middle = _input(op, 0)
         inner = graph.producer(middle)
         if inner is None or graph.kind(inner) is not Op.TRANSPOSE:
             return None

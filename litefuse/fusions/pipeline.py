@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from litefuse.errors import LitefuseError
-from litefuse.fusions.rule import Applied, Numerics, Refused, Rule
+from litefuse.fusions.rule import Applied, ModelRule, Numerics, Refused, Rule
 from litefuse.graph.compact import compact
 from litefuse.graph.graph import Graph, Location
 from litefuse.schema.model import Model
@@ -74,6 +74,10 @@ def run(model: Model, rules: Sequence[Rule], progress: Callable[[str], None] | N
         graph = Graph(model, index)
         _Settler(graph, rules, report).settle(progress)
         graph.commit()
+    for rule in rules:
+        done = rule.finish(model) if isinstance(rule, ModelRule) else None
+        if done is not None:
+            report.applied.append(Candidate(rule.name, Location(0, -1, "MODEL", "-"), True, str(done)))
     report.notes.extend(compact(model, before))
     return report
 

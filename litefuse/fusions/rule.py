@@ -11,6 +11,7 @@ from enum import Enum
 from typing import ClassVar
 
 from litefuse.graph import Graph, Match, Node, OperatorKind, match
+from litefuse.schema.model import Model
 from litefuse.schema.tables import Operator
 
 
@@ -58,6 +59,20 @@ class Rule(ABC):
         Returns Applied after a change, Refused when everything but one condition fits, None otherwise. A rule that
         does not return Applied must leave the graph as it was.
         """
+
+
+class ModelRule(Rule):
+    """A rule about the model as a whole, applied once after all others have come to an end."""
+
+    kinds = frozenset()
+
+    def apply(self, graph: Graph, op: Operator) -> Outcome:
+        """Has nothing to say about single operators."""
+        return None
+
+    @abstractmethod
+    def finish(self, model: Model) -> Applied | None:
+        """Changes the model and says what was done, or returns None when there was nothing to do."""
 
 
 class PatternRule(Rule):
