@@ -1,3 +1,71 @@
-"""litefuse improves finished `.tflite` models: the same answers from fewer operators and less memory traffic."""
+"""litefuse improves finished `.tflite` models: the same answers from fewer operators and less memory traffic.
+
+::
+
+    import litefuse
+
+    conversion = litefuse.convert("model.tflite", "model.litefuse.tflite")
+    print(conversion.fusions.counts(), conversion.before.operators, conversion.after.operators)
+
+    model = litefuse.load("model.tflite")
+    model.description = "renamed"
+    model.save("renamed.tflite")
+
+The functions are loaded at their first use, so that `import litefuse` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from litefuse.check import CheckResult as CheckResult
+    from litefuse.check import check as check
+    from litefuse.convert import Conversion as Conversion
+    from litefuse.convert import convert as convert
+    from litefuse.errors import LitefuseError as LitefuseError
+    from litefuse.schema.model import Model as Model
+    from litefuse.schema.model import read as load
 
 __version__ = "0.1.0"
+
+# Public name -> where it lives.
+_PLACES = {
+    "CheckResult": "litefuse.check:CheckResult",
+    "Conversion": "litefuse.convert:Conversion",
+    "LitefuseError": "litefuse.errors:LitefuseError",
+    "Model": "litefuse.schema.model:Model",
+    "check": "litefuse.check:check",
+    "convert": "litefuse.convert:convert",
+    "load": "litefuse.schema.model:read",
+}
+
+__all__ = ["CheckResult", "Conversion", "LitefuseError", "Model", "__version__", "check", "convert", "load"]
+
+
+class _Package(ModuleType):
+    """The package itself, in which `check` and `convert` are always the functions.
+
+    Importing the modules of the same names would otherwise put them there, at whatever time that happens.
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _PLACES and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _PLACES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        module, _, attribute = _PLACES[name].partition(":")
+        value = getattr(import_module(module), attribute)
+        setattr(self, name, value)
+        return value
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *__all__})
+
+
+sys.modules[__name__].__class__ = _Package

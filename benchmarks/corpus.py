@@ -1,0 +1,143 @@
+"""Converts real models and compares them with the originals under XNNPACK: operators, partitions, size, latency.
+
+`python benchmarks/corpus.py DIRECTORY [PATTERN...]` prints a Markdown table of every `.tflite` file below the
+directory (or only those whose name contains one of the patterns). Original and result run in the same process, one
+thread, pinned to one processor, in turn; the ratio is the median of the paired times, so that slow spells of the
+machine hit both. Models that did not change are listed in one line at the end; losses are marked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import litefuse
+from litefuse.errors import LitefuseError
+from litefuse.isolation import ChildFailure, in_child
+from litefuse.runtime import interpreter, quiet
+from litefuse.schema import to_bytes
+
+
+class Row(NamedTuple):
+    """What is shown of one model."""
+
+    operators: tuple[int, int]
+    partitions: tuple[int, int]
+    kilobytes: tuple[float, float]
+    milliseconds: tuple[float, float]
+    ratio: float
+    quartiles: tuple[float, float]
+    rules: str
+
+
+def prepare(model: bytes) -> Any:
+    """An interpreter with random inputs, ready to be invoked."""
+    runner = interpreter(model)
+    with quiet():
+        runner.allocate_tensors()
+    rng = np.random.default_rng(0)
+    for detail in runner.get_input_details():
+        dtype, shape = np.dtype(detail["dtype"]), detail["shape"]
+        if dtype.kind in "fc":
+            value = rng.standard_normal(shape).astype(dtype)
+        elif dtype.kind in "iu":
+            low, high = (np.iinfo(dtype).min, np.iinfo(dtype).max) if dtype.itemsize == 1 else (0, 2)
+            value = rng.integers(low, high, shape).astype(dtype)
+        else:
+            continue
+        runner.set_tensor(detail["index"], value)
+    return runner
+
+
+def partitions(runner: Any) -> int:
+    """How many nodes the delegate made."""
+    return sum(op["op_name"] == "DELEGATE" for op in runner._get_ops_details())
+
+
+def measure(path: str, seconds: float, say: Callable[[str], None]) -> Row | str:
+    """Converts one model and times both; returns why not when that cannot be. Runs in a process of its own."""
+    say(path)
+    try:
+        done = litefuse.convert(path, check=True)
+    except LitefuseError as error:
+        return f"not converted: {error}"
+    if done.not_run:
+        return f"not run: {done.not_run.splitlines()[0][:90]}"
+    if not done.fusions.applied:
+        return "unchanged"
+    before, after = Path(path).read_bytes(), to_bytes(done.model)
+    try:
+        runners = prepare(before), prepare(after)
+    except (ValueError, RuntimeError) as error:
+        return f"not run with XNNPACK: {error}"
+    times: tuple[list[float], list[float]] = [], []
+    end = time.perf_counter() + seconds
+    inner = 1
+    while time.perf_counter() < end or len(times[0]) < 9:
+        for runner, found in zip(runners, times, strict=True):
+            start = time.perf_counter()
+            for _ in range(inner):
+                runner.invoke()
+            found.append((time.perf_counter() - start) / inner)
+        if len(times[0]) == 3:  # the first rounds warm up, and tell how often a small model must run to be timed
+            inner = max(1, int(2e-3 / min(times[0])))
+            times[0].clear()
+            times[1].clear()
+    ratios = sorted(b / a for a, b in zip(*times, strict=True))
+    quarters = statistics.quantiles(ratios, n=4)
+    counts = sorted(done.fusions.counts().items(), key=lambda item: -item[1])
+    return Row(
+        (done.before.operators, done.after.operators),
+        (partitions(runners[0]), partitions(runners[1])),
+        (len(before) / 1000, len(after) / 1000),
+        (statistics.median(times[0]) * 1e3, statistics.median(times[1]) * 1e3),
+        statistics.median(ratios),
+        (quarters[0], quarters[2]),
+        ", ".join(f"{name} {n}" for name, n in counts),
+    )
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("patterns", nargs="*")
+    parser.add_argument("--seconds", type=float, default=2.0, help="how long to time each model")
+    parser.add_argument("--cpu", type=int, default=max(os.sched_getaffinity(0)))
+    arguments = parser.parse_args()
+    os.sched_setaffinity(0, {arguments.cpu})
+    files = [f for f in sorted(arguments.directory.rglob("*.tflite")) if "litefuse" not in f.name]
+    wanted = [f for f in files if not arguments.patterns or any(p in f.name for p in arguments.patterns)]
+    print("| model | operators | partitions | kB | ms | ratio (quartiles) | rules |\n|---|---|---|---|---|---|---|")
+    rest: dict[str, list[str]] = {}
+    for path in wanted:
+        try:
+            row = in_child("corpus:measure", str(path), arguments.seconds, timeout=600)
+        except ChildFailure as failure:
+            row = f"the runtime {failure.how}"
+        if isinstance(row, str):
+            rest.setdefault(row, []).append(path.stem)
+            continue
+        loss = " **loss**" if row.quartiles[0] > 1.0 and row.ratio > 1.03 else ""
+        cells = [
+            path.stem,
+            *(f"{a} → {b}" for a, b in (row.operators, row.partitions)),
+            f"{row.kilobytes[0]:.0f} → {row.kilobytes[1]:.0f}",
+            f"{row.milliseconds[0]:.3f} → {row.milliseconds[1]:.3f}",
+            f"{row.ratio:.3f} ({row.quartiles[0]:.3f}–{row.quartiles[1]:.3f}){loss}",
+            row.rules,
+        ]
+        print(f"| {' | '.join(cells)} |", flush=True)
+    for reason, names in rest.items():
+        print(f"\n{reason} ({len(names)}): {', '.join(names)}")
+
+
+if __name__ == "__main__":
+    main()

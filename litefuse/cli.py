@@ -1,0 +1,356 @@
+"""The command line. Commands import what they need when they run, so that `inspect` starts fast."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from litefuse import __version__
+from litefuse.errors import CheckError, LitefuseError, RuntimeMissingError
+
+if TYPE_CHECKING:
+    from litefuse.report.documents import Document
+
+EXIT_CODES = {
+    0: "done",
+    1: "failed for another reason",
+    2: "wrong usage",
+    3: "an input is not a readable .tflite file",
+    4: "the models do not compute the same; `convert` leaves no file then",
+    5: "no TFLite runtime is installed, or it cannot do what was asked",
+    6: "an output cannot be written",
+    130: "interrupted",
+    141: "the reader of the output went away",
+}
+_EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code:>3}  {meaning}" for code, meaning in EXIT_CODES.items())
+_DEBUG = "LITEFUSE_DEBUG"
+_PATIENCE = 3600.0  # seconds that one stage of a conversion may take in a process of its own
+
+model_file = click.Path(path_type=Path)
+json_flag = click.option("--json", "as_json", is_flag=True, help="Print a JSON document (see docs/json.md).")
+seed_option = click.option("--seed", default=0, show_default=True, help="Seed of the random inputs.")
+
+
+def main() -> NoReturn:
+    """The entry point of the `litefuse` command."""
+    # numpy starts a pool of threads for linear algebra, of which there is none here; it would delay the start.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    sys.exit(invoke(sys.argv[1:]))
+
+
+def invoke(arguments: Sequence[str]) -> int:
+    """Runs the command with the given arguments and returns its exit code; errors go to standard error, in one line."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a name that the terminal cannot show is no reason to fail
+    try:
+        code = litefuse.main(list(arguments), prog_name="litefuse", standalone_mode=False)
+        sys.stdout.flush()
+        return int(code or 0)
+    except click.ClickException as error:
+        message = error.format_message().rstrip(".")
+        if isinstance(error, click.UsageError) and "`litefuse " not in message:
+            message += f"; `{error.ctx.command_path if error.ctx else 'litefuse'} --help` explains the usage"
+        _complain(message)
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        _complain("interrupted")
+        return 130
+    except (BrokenPipeError, SystemExit):
+        # click and rich turn a broken pipe into SystemExit. Python would complain again when it flushes at exit.
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except Exception as error:
+        message, code = _describe(error)
+        _complain(message)
+        return code
+
+
+def _complain(message: str) -> None:
+    """Prints an error in one line, with control characters replaced."""
+    line = "".join(c if c.isprintable() else "\ufffd" for c in message.replace("\n", " "))
+    print(f"litefuse: error: {line}", file=sys.stderr)
+
+
+def _describe(error: Exception) -> tuple[str, int]:
+    """The message of an error for people, and its exit code."""
+    if os.environ.get(_DEBUG):
+        import traceback
+
+        traceback.print_exception(error)
+    if isinstance(error, LitefuseError):
+        return str(error), error.exit_code
+    if isinstance(error, MemoryError):
+        return "out of memory", 1
+    return f"internal error, please report it: {type(error).__name__}: {error}; {_DEBUG}=1 shows where", 1
+
+
+@click.group(epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]}, invoke_without_command=True)
+@click.version_option(__version__, message="%(prog)s %(version)s")
+@click.pass_context
+def litefuse(context: click.Context) -> int:
+    """Improves finished .tflite models: the same answers from fewer operators and less memory traffic."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help(), err=True)
+        return 2
+    return 0
+
+
+# -- inspect -------------------------------------------------------------------------------------------------------
+
+
+@litefuse.command()
+@click.argument("models", metavar="MODEL...", nargs=-1, required=True, type=model_file)
+@json_flag
+def inspect(models: tuple[Path, ...], as_json: bool) -> int:
+    """Shows what is in a model.
+
+    Inputs and outputs, operators with their arithmetic and memory traffic, peak memory, types, origin, and everything
+    that is wrong with the file. Nothing is run.
+    """
+    from litefuse.report import documents
+    from litefuse.report.stats import measure
+    from litefuse.schema.model import read
+    from litefuse.schema.validate import validate
+
+    def one(path: Path) -> Document:
+        model = read(path)
+        return documents.inspection(str(path), measure(model), validate(model))
+
+    return _show("inspect", (_attempt(path, one) for path in models), as_json)
+
+
+# -- convert -------------------------------------------------------------------------------------------------------
+
+
+@litefuse.command()
+@click.argument("models", metavar="MODEL...", nargs=-1, required=True, type=model_file)
+@click.option(
+    "-o",
+    "--output",
+    type=model_file,
+    help="The file to write, or a directory to write to. The default is MODEL.litefuse.tflite beside the input.",
+)
+@click.option("--disable", metavar="RULE", multiple=True, help="Do not use this rule; may be given several times.")
+@click.option("--no-check", is_flag=True, help="Do not compare the result with the original.")
+@click.option("--widen-fp16", is_flag=True, help="Turn weights that are stored as float16 into float32.")
+@click.option("--jobs", metavar="N", type=click.IntRange(1), default=1, show_default=True, help="Models at a time.")
+@seed_option
+@json_flag
+def convert(
+    models: tuple[Path, ...],
+    output: Path | None,
+    disable: tuple[str, ...],
+    no_check: bool,
+    widen_fp16: bool,
+    jobs: int,
+    seed: int,
+    as_json: bool,
+) -> int:
+    """Improves models and proves that they compute the same.
+
+    The original and the result are run on the same inputs before anything is written. A model that the runtime cannot
+    run is rewritten by exact rules only. Of several models, each is converted in a process of its own, and one that
+    fails does not stop the others.
+    """
+    if disable:
+        from litefuse.fusions import rules, select
+
+        try:
+            select(rules(), disable)
+        except LitefuseError as error:
+            raise click.UsageError(str(error)) from None
+    outputs = _outputs(models, output)
+    options = {"disable": disable, "check": not no_check, "keep_fp16": not widen_fp16, "seed": seed}
+    if len(models) > 1:
+        return _show("convert", _in_processes(models, outputs, options, jobs), as_json)
+
+    def one(path: Path) -> Document:
+        with _progress() as say:
+            return convert_one(path, outputs[path], options, say)
+
+    return _show("convert", (_attempt(path, one) for path in models), as_json)
+
+
+def convert_one(path: Path, output: Path, options: dict[str, Any], say: Callable[[str], None]) -> Document:
+    """Converts one model; returns its entry in the document."""
+    from litefuse.convert import convert
+    from litefuse.report import documents
+
+    return documents.conversion(str(path), convert(path, output, **options, progress=say))
+
+
+def _outputs(models: Sequence[Path], output: Path | None) -> dict[Path, Path]:
+    """Where the result of each model goes."""
+    if output is not None and not output.is_dir():
+        if len(models) > 1:
+            raise click.UsageError(f"with several models, --output must be a directory, which {output} is not")
+        return {models[0]: output}
+    taken: dict[Path, Path] = {}
+    for model in models:
+        name = (model.stem if model.suffix == ".tflite" else model.name) + ".litefuse.tflite"
+        target = (output or model.parent) / name
+        if target in taken.values():
+            raise click.UsageError(f"two of the models would both become {target}")
+        taken[model] = target
+    return taken
+
+
+def _in_processes(
+    models: Sequence[Path], outputs: dict[Path, Path], options: dict[str, Any], jobs: int
+) -> Iterator[Document]:
+    """Converts each model in a process of its own; yields the entries in order."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from litefuse.isolation import ChildFailure, in_child
+
+    def one(path: Path) -> Document:
+        try:
+            entry: Document = in_child("litefuse.cli:convert_one", path, outputs[path], options, timeout=_PATIENCE)
+        except ChildFailure as failure:
+            last = f", last seen {failure.last}" if failure.last else ""
+            raise LitefuseError(f"the process that converted it {failure.how}{last}") from None
+        return entry
+
+    with ThreadPoolExecutor(jobs) as pool, _progress() as say:
+        futures = [pool.submit(_attempt, path, one) for path in models]
+        try:
+            for done, future in enumerate(futures):
+                say(f"{done} of {len(models)} models done")
+                entry = future.result()
+                say("")
+                yield entry
+        finally:
+            for future in futures:
+                future.cancel()
+
+
+# -- check ---------------------------------------------------------------------------------------------------------
+
+
+@litefuse.command()
+@click.argument("original", metavar="A", type=model_file)
+@click.argument("other", metavar="B", type=model_file)
+@seed_option
+@json_flag
+def check(original: Path, other: Path, seed: int, as_json: bool) -> int:
+    """Compares what two models compute on the same inputs.
+
+    Exits with 4 when the difference is beyond what rounding explains, and with 5 when the models cannot be run.
+    """
+    from litefuse.check import check as compare
+    from litefuse.report import documents
+    from litefuse.schema.model import read
+
+    a, b = read(original), read(other)
+    with _progress() as say:
+        result = compare(a, b, seed=seed, progress=say)
+    content = documents.comparison(result)
+    if as_json:
+        files = [documents.text(str(path)) for path in (original, other)]
+        click.echo(documents.to_json(documents.envelope("check", files=files, **content)))
+    else:
+        from litefuse.report import terminal
+
+        terminal.comparison(terminal.console(), content)
+    if result.skipped:
+        return RuntimeMissingError.exit_code
+    return 0 if result.ok else CheckError.exit_code
+
+
+# -- rules ---------------------------------------------------------------------------------------------------------
+
+
+@litefuse.command("rules")
+@click.argument("name", metavar="[RULE]", required=False)
+@json_flag
+def rules_command(name: str | None, as_json: bool) -> int:
+    """Lists the rules, or describes one of them."""
+    from litefuse.fusions import rules
+    from litefuse.report import documents
+
+    entries = [documents.rule(r) for r in rules() if name in (None, r.name)]
+    if name is not None and not entries:
+        raise click.UsageError(f"there is no rule `{name}`; `litefuse rules` lists them all")
+    if as_json:
+        click.echo(documents.to_json(documents.envelope("rules", rules=entries)))
+        return 0
+    from litefuse.report import terminal
+
+    out = terminal.console()
+    if name is None:
+        terminal.rules(out, entries)
+    else:
+        terminal.rule(out, entries[0])
+    return 0
+
+
+# -- what the commands share ---------------------------------------------------------------------------------------
+
+
+def _attempt(path: Path, one: Callable[[Path], Document]) -> Document:
+    """The entry of a model in a document: what ``one`` makes of it, or the error."""
+    try:
+        return one(path)
+    except Exception as error:
+        from litefuse.report import documents
+
+        message, code = _describe(error)
+        if not message.startswith(str(path)):
+            message = f"{path}: {message}"
+        return documents.failure(str(path), message, code)
+
+
+def _show(command: str, entries: Iterable[Document], as_json: bool) -> int:
+    """Prints the entries of several models as they come and returns the worst exit code."""
+    from litefuse.report import documents
+
+    worst = 0
+    shown = []
+    for entry in entries:
+        error = entry.get("error")
+        if error:
+            _complain(error["message"])
+            worst = max(worst, error["exit_code"])
+        if as_json:
+            shown.append(entry)
+        elif not error:
+            from litefuse.report import terminal
+
+            out = terminal.console()
+            if shown:
+                out.print("\n")
+            shown.append(entry)
+            (terminal.inspection if command == "inspect" else terminal.conversion)(out, entry)
+    if as_json:
+        click.echo(documents.to_json(documents.envelope(command, models=shown)))
+    return worst
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """A function that shows what is going on, in one line of the terminal; silent where there is none."""
+    if not sys.stderr.isatty():
+        yield lambda text: None
+        return
+    width = (os.get_terminal_size(sys.stderr.fileno()).columns or 80) - 1
+
+    def say(text: str) -> None:
+        sys.stderr.write(f"\r\x1b[K{text[:width]}")
+        sys.stderr.flush()
+
+    try:
+        yield say
+    finally:
+        say("")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,194 @@
+"""The way a model goes: read, validate, rewrite, validate again, compare with the original, write."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from litefuse.check import CheckResult
+from litefuse.check import check as compare
+from litefuse.errors import CheckError, LitefuseError, OutputError, UnknownFieldError
+from litefuse.fusions import FusionReport, Numerics, Rule, run, select
+from litefuse.fusions import rules as all_rules
+from litefuse.report.stats import ModelStats, measure
+from litefuse.schema import deepcopy, read, write
+from litefuse.schema.model import Model
+from litefuse.schema.validate import Problem, validate
+
+Progress = Callable[[str], None]
+
+
+@dataclass
+class Conversion:
+    """What :func:`convert` did."""
+
+    model: Model
+    """The result."""
+    fusions: FusionReport
+    """The outcome of every candidate."""
+    check: CheckResult | None
+    """The comparison with the original; None when it was not asked for."""
+    before: ModelStats
+    after: ModelStats
+    problems: list[Problem]
+    """What the validator says about the original."""
+    rules: list[Rule]
+    """The rules that were used, whether they found something or not."""
+    output: Path | None = None
+    """The file that was written, if any."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """How long each stage took."""
+
+    @property
+    def numerics(self) -> Numerics:
+        """The weakest promise among the rules that were applied: the class to which `check` held the result."""
+        return _weakest(self.rules, self.fusions)
+
+    @property
+    def not_run(self) -> str | None:
+        """Why the original could not be run, so that only exact rules were used; None when it was, or was not to be."""
+        return self.check.skipped if self.check is not None and self.check.skipped else None
+
+
+def convert(
+    model: Model | str | os.PathLike[str],
+    output: str | os.PathLike[str] | None = None,
+    *,
+    disable: Iterable[str] = (),
+    check: bool = True,
+    keep_fp16: bool = True,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Conversion:
+    """Improves a model and proves that it still computes the same.
+
+    A model that the installed runtime cannot run is rewritten by exact rules only; :attr:`Conversion.not_run` says so.
+
+    Args:
+        model: a model, or the path of one; it is not modified.
+        output: where to write the result; it may not be the input. None writes nothing.
+        disable: name or names of rules that are not to be used.
+        check: whether to compare the result with the original, on seeded random and edge inputs.
+        keep_fp16: whether weights stored as float16 stay so; otherwise they are widened to float32.
+        seed: of the inputs for the comparison.
+        progress: called with a few words whenever something begins.
+
+    Raises:
+        SchemaError: the input cannot be read, or uses fields newer than this version, so it could not be written
+            without loss.
+        CheckError: the result does not compute the same within the class of its rules; nothing is written.
+        RuntimeMissingError: there is no runtime to compare with.
+        OutputError: ``output`` is the input, or cannot be written.
+        LitefuseError: an unknown rule, an input too damaged to be rewritten, or a defect of litefuse.
+    """
+    clock = _Clock(progress)
+    rules = select(all_rules(widen_fp16=not keep_fp16), [disable] if isinstance(disable, str) else disable)
+    with clock.stage("reading"):
+        original = model if isinstance(model, Model) else read(model)
+    _refuse(original, output)
+    with clock.stage("validating"):
+        problems = validate(original)
+        before = measure(original)
+    with clock.stage("rewriting"):
+        result, fusions = _rewrite(original, rules, problems, progress)
+    compared = None
+    if check:
+        with clock.stage("comparing"):
+            numerics = _weakest(rules, fusions)
+            compared = compare(model, result, numerics=numerics, seed=seed, progress=progress, isolated=True)
+        if compared.skipped:
+            rules = select(rules, classes=[Numerics.EXACT])
+            if numerics is not Numerics.EXACT:
+                with clock.stage("rewriting"):
+                    result, fusions = _rewrite(original, rules, problems, progress)
+        if not compared.ok:
+            raise CheckError(_failure(compared, fusions))
+    after = measure(result)
+    done = Conversion(result, fusions, compared, before, after, problems, rules)
+    if output is not None:
+        with clock.stage("writing"):
+            write(result, output)
+        done.output = Path(output)
+        after.file_bytes = done.output.stat().st_size
+    done.seconds = clock.seconds
+    return done
+
+
+class _Clock:
+    """Names the stages to the user as they begin and adds up their time."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self.progress = progress
+        self.seconds: dict[str, float] = {}
+
+    @contextlib.contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        if self.progress:
+            self.progress(name)
+        start = time.perf_counter()
+        yield
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+
+
+def _refuse(original: Model, output: str | os.PathLike[str] | None) -> None:
+    """Raises what can be known before any work is done."""
+    if original.unknown:
+        place = f"{original.path}: " if original.path else ""
+        raise UnknownFieldError(
+            f"{place}cannot be converted without loss: {original.unknown}; upgrade litefuse, or leave the file as it is"
+        )
+    if output is None or original.path is None:
+        return
+    with contextlib.suppress(OSError):  # no output yet, or an input that is gone
+        if os.path.samefile(original.path, output):
+            raise OutputError(f"{os.fspath(output)}: is the input itself; choose another output")
+
+
+def _rewrite(
+    original: Model, rules: Sequence[Rule], problems: Sequence[Problem], progress: Progress | None
+) -> tuple[Model, FusionReport]:
+    """Applies the rules to a copy and makes sure that they broke nothing that was whole."""
+    faults = [p for p in problems if p.severity == "error"]
+    result = deepcopy(original)
+    result.path = None
+    try:
+        fusions = run(result, rules, progress)
+    except (IndexError, KeyError) as error:
+        if not faults:
+            raise
+        raise LitefuseError(f"the model is too damaged to be rewritten: {faults[0]}") from error
+    known = {p.message for p in faults}
+    new = [p for p in validate(result) if p.severity == "error" and p.message not in known]
+    if new:
+        raise LitefuseError(
+            f"the rules {', '.join(fusions.counts())} made an invalid model: {new[0]}; nothing was written. Please "
+            f"report this file; `--disable` switches a rule off"
+        )
+    return result, fusions
+
+
+def _weakest(rules: Sequence[Rule], fusions: FusionReport) -> Numerics:
+    """The weakest promise that an applied rule gives, in the order in which the classes are defined."""
+    used = fusions.counts()
+    order = list(Numerics)
+    return max((r.numerics for r in rules if r.name in used), key=order.index, default=Numerics.EXACT)
+
+
+def _failure(compared: CheckResult, fusions: FusionReport) -> str:
+    """What to say about a result that does not compute the same."""
+    wrong = [o for o in compared.outputs if not o.ok]
+    worst = max(wrong, key=lambda o: (o.nonfinite, o.max_rel))
+    where = f"output `{worst.output}`" + (f" of signature `{worst.signature}`" if worst.signature else "")
+    how = f"by up to {worst.max_abs:.3g}" + (f" ({worst.max_lsb} steps)" if worst.max_lsb is not None else "")
+    if worst.nonfinite:
+        how += f", and {worst.nonfinite} of its elements are not finite where the original's are, or the reverse"
+    others = f"; so do {len(wrong) - 1} more outputs" if len(wrong) > 1 else ""
+    return (
+        f"the result does not compute the same: {where} differs {how}, where {worst.bound} is allowed{others}. "
+        f"No file was written. Applied were {', '.join(fusions.counts()) or 'no rules'}; `--disable` switches one off. "
+        f"Please report it"
+    )

@@ -1,0 +1,1 @@
+"""What litefuse says about models: numbers (:mod:`.stats`), JSON documents (:mod:`.documents`), terminal tables."""

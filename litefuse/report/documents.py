@@ -1,0 +1,256 @@
+"""The JSON documents of the command line, as plain dictionaries; `docs/json.md` describes every key.
+
+Format 1 is stable: keys may be added, but are neither removed nor given another meaning. The terminal tables are drawn
+from the same dictionaries, so both always say the same.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from litefuse import __version__
+from litefuse.report.stats import ModelStats, OperatorStats, SubgraphStats, TensorInfo
+
+if TYPE_CHECKING:
+    from litefuse.check import CheckResult
+    from litefuse.convert import Conversion
+    from litefuse.fusions import Candidate, Rule
+    from litefuse.schema.validate import Problem
+
+FORMAT = 1
+
+Document = dict[str, Any]
+
+
+def envelope(command: str, **content: Any) -> Document:
+    """What every document has in common, around what the command has to say."""
+    return {"format": FORMAT, "litefuse": __version__, "command": command, **content}
+
+
+def to_json(document: Document) -> str:
+    """The text of a document: ASCII, valid for strict parsers."""
+    import json
+
+    return json.dumps(document, indent=2, allow_nan=False)
+
+
+def text(value: str) -> str:
+    """A string of a file as text: bytes that are not UTF-8 become U+FFFD."""
+    return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def number(value: float | None) -> float | str | None:
+    """A float for JSON, which has no infinities: these, and NaN, become strings."""
+    if value is None or math.isfinite(value):
+        return value
+    return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+
+
+def failure(file: str, message: str, exit_code: int) -> Document:
+    """The entry of a file with which the command failed."""
+    return {"file": text(file), "error": {"message": text(message), "exit_code": exit_code}}
+
+
+# -- inspect -------------------------------------------------------------------------------------------------------
+
+
+def inspection(file: str, stats: ModelStats, problems: Iterable[Problem]) -> Document:
+    """The entry of a model in the document of `litefuse inspect`."""
+    return {
+        "file": text(file),
+        "schema_version": stats.version,
+        "producer": {k: None if v is None else text(v) for k, v in stats.producer._asdict().items()},
+        "signatures": [
+            {
+                "key": text(s.key),
+                "subgraph": s.subgraph,
+                "inputs": [_tensor(t) for t in s.inputs],
+                "outputs": [_tensor(t) for t in s.outputs],
+            }
+            for s in stats.signatures
+        ],
+        "totals": totals(stats),
+        "quantization": stats.quantization,
+        "weight_types": stats.weight_types,
+        "computed_types": stats.computed_types,
+        "custom_operators": _names(stats.custom),
+        "flex_operators": _names(stats.flex),
+        "metadata": _names(stats.metadata),
+        "appended_files": _names(stats.appended),
+        "unknown_field": stats.unknown,
+        "problems": _problems(problems),
+        "subgraphs": [_subgraph(s) for s in stats.subgraphs],
+    }
+
+
+def totals(stats: ModelStats) -> Document:
+    """The numbers of a whole model."""
+    return {
+        "file_bytes": stats.file_bytes,
+        "operators": stats.operators,
+        "kinds": _names(stats.kinds),
+        "macs": stats.macs,
+        "unknown_macs": stats.unknown_macs,
+        "activation_bytes": stats.activation_bytes,
+        "peak_bytes": stats.peak_bytes,
+        "weight_bytes": stats.weight_bytes,
+        "widened_bytes": stats.widened_bytes,
+        "variable_bytes": stats.variable_bytes,
+    }
+
+
+def _names(counts: dict[str, int]) -> dict[str, int]:
+    """Numbers by name, the largest first."""
+    return {text(name): n for name, n in sorted(counts.items(), key=lambda item: (-item[1], item[0]))}
+
+
+def _tensor(tensor: TensorInfo) -> Document:
+    return {
+        "name": text(tensor.name),
+        "tensor": text(tensor.tensor),
+        "type": tensor.type,
+        "shape": tensor.shape,
+        "scale": number(tensor.scale),
+        "zero_point": tensor.zero_point,
+    }
+
+
+def _problems(problems: Iterable[Problem]) -> list[Document]:
+    return [{"severity": str(p.severity), "place": text(str(p.place)), "message": text(p.message)} for p in problems]
+
+
+def _subgraph(stats: SubgraphStats) -> Document:
+    return {
+        "index": stats.index,
+        "name": text(stats.name),
+        "role": stats.role,
+        "inputs": [_tensor(t) for t in stats.inputs],
+        "outputs": [_tensor(t) for t in stats.outputs],
+        "macs": stats.macs,
+        "unknown_macs": stats.unknown_macs,
+        "activation_bytes": stats.activation_bytes,
+        "peak_bytes": stats.peak_bytes,
+        "weight_bytes": stats.weight_bytes,
+        "widened_bytes": stats.widened_bytes,
+        "variable_bytes": stats.variable_bytes,
+        "dynamic_tensors": [text(name) for name in stats.dynamic],
+        "unsized_tensors": [text(name) for name in stats.unsized],
+        "operators": [_operator(i, op) for i, op in enumerate(stats.operators)],
+    }
+
+
+def _operator(index: int, op: OperatorStats) -> Document:
+    return {
+        "index": index,
+        "kind": text(op.kind),
+        "tensor": text(op.tensor),
+        "macs": op.macs,
+        "written_bytes": op.written,
+    }
+
+
+# -- convert and check ---------------------------------------------------------------------------------------------
+
+
+def conversion(file: str, done: Conversion) -> Document:
+    """The entry of a model in the document of `litefuse convert`."""
+    fusions = done.fusions
+    numerics = {r.name: r.numerics for r in done.rules}
+    return {
+        "file": text(file),
+        "output": None if done.output is None else text(str(done.output)),
+        "before": totals(done.before),
+        "after": totals(done.after),
+        "numerics": done.numerics.value,
+        "not_run": done.not_run,
+        "applied": [_candidate(c, "detail", numerics=numerics[c.rule].value) for c in fusions.applied],
+        "applied_counts": fusions.counts(),
+        "refused": [_candidate(c, "reason") for c in fusions.refused],
+        "refused_counts": refusals(fusions.refused),
+        "notes": [text(n) for n in fusions.notes],
+        "problems": _problems(done.problems),
+        "check": None if done.check is None else comparison(done.check),
+        "seconds": {stage: round(t, 6) for stage, t in done.seconds.items()},
+    }
+
+
+def _candidate(candidate: Candidate, reason: str, **more: str) -> Document:
+    place = candidate.location
+    return {
+        "rule": candidate.rule,
+        "subgraph": place.subgraph,
+        "operator": place.operator,
+        "kind": text(place.kind),
+        "tensor": text(place.tensor),
+        reason: text(candidate.reason),
+        **more,
+    }
+
+
+# How operators are named in reasons (see litefuse.graph.graph.Location), and numbers in them.
+_PLACE = re.compile(r" #-?\d+ `[^`]*`( of subgraph \d+)?")
+_NUMBER = re.compile(r"\d[\d,.]*")
+
+
+def refusals(refused: Sequence[Candidate]) -> list[Document]:
+    """Refusals by rule and reason, the most frequent first; reasons that differ only in places and numbers are one."""
+    groups: dict[tuple[str, str], list[Candidate]] = {}
+    for candidate in refused:
+        groups.setdefault((candidate.rule, _NUMBER.sub("0", _PLACE.sub("", candidate.reason))), []).append(candidate)
+    return [
+        {
+            "rule": group[0].rule,
+            "reason": text(_PLACE.sub("", group[0].reason)),
+            "count": len(group),
+            "example": text(str(group[0].location)),
+        }
+        for group in sorted(groups.values(), key=lambda group: -len(group))
+    ]
+
+
+def comparison(result: CheckResult) -> Document:
+    """The outcome of comparing two models."""
+    return {
+        "ok": result.ok,
+        "runs": result.runs,
+        "skipped": result.skipped,
+        "notes": [text(n) for n in result.notes],
+        "outputs": [
+            {
+                "signature": text(o.signature),
+                "output": text(o.output),
+                "type": o.type,
+                "max_abs": number(o.max_abs),
+                "max_rel": number(o.max_rel),
+                "max_ulp": number(o.max_ulp),
+                "max_lsb": number(o.max_lsb),
+                "nonfinite": o.nonfinite,
+                "bound": o.bound,
+                "ok": o.ok,
+            }
+            for o in result.outputs
+        ],
+    }
+
+
+# -- rules ---------------------------------------------------------------------------------------------------------
+
+
+_ROLE = re.compile(r":\w+:`~?([^`]+)`")  # Sphinx's, such as :mod:`litefuse.check`
+
+
+def rule(one: Rule) -> Document:
+    """The entry of a rule in the document of `litefuse rules`."""
+    import inspect
+
+    description = _ROLE.sub(r"`\1`", inspect.getdoc(type(one)) or "")
+    return {
+        "name": one.name,
+        "numerics": one.numerics.value,
+        "summary": description.split("\n\n")[0].replace("\n", " "),
+        "description": description,
+        "kinds": sorted(kind.name for kind in one.kinds),
+    }

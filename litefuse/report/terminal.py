@@ -1,0 +1,369 @@
+"""Terminal tables, drawn from the documents of :mod:`litefuse.report.documents`.
+
+Names come from files that nobody vouches for, so everything is shown with control characters replaced. Colours are
+few and from the terminal's own palette; nothing is said by colour alone. Where the output is not a terminal, lines
+are as long as they need to be.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import IO, Any
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.segment import Segment, Segments
+from rich.table import Table
+from rich.text import Text
+
+from litefuse.report.documents import Document
+
+_UNBOUNDED = 1 << 14
+_TOP = 5  # refusals and names that are shown; the rest is counted
+
+
+def console(file: IO[str] | None = None) -> Console:
+    """A console on ``file`` (standard output by default): plain text, and unwrapped unless it is a terminal."""
+    made = Console(file=file, markup=False, highlight=False, emoji=False)
+    if not made.is_terminal:
+        made.width = _UNBOUNDED
+    return made
+
+
+def clean(value: Any) -> Any:
+    """A document or string with every unprintable character replaced, so that names cannot steer the terminal."""
+    if isinstance(value, str):
+        return value if value.isprintable() else "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in value)
+    if isinstance(value, dict):
+        return {clean(k): clean(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [clean(v) for v in value]
+    return value
+
+
+# -- numbers -------------------------------------------------------------------------------------------------------
+
+
+def amount(value: int, unit: str = "") -> str:
+    """A count or size to three figures with a decimal prefix, such as `1.63 MB` and `12.5 M`."""
+    scaled, prefix = float(value), ""
+    for prefix in ("", "k", "M", "G", "T", "P", "E"):  # noqa: B007, the last one stays
+        if abs(scaled) < 999.5:
+            break
+        scaled /= 1000
+    digits = 0 if not prefix or abs(scaled) >= 99.95 else 1 if abs(scaled) >= 9.995 else 2
+    return f"{scaled:.{digits}f} {prefix}{unit}".rstrip()
+
+
+def change(before: int, after: int) -> str:
+    """A relative change, such as `-12.5 %`; empty when there is none."""
+    if before == after:
+        return ""
+    if before == 0:
+        return "new"
+    return f"{(after - before) / before * 100:+.1f} %"
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" + ("" if count == 1 else "s")
+
+
+def _some(names: Sequence[str], limit: int = _TOP) -> str:
+    """The first few of many names."""
+    shown = ", ".join(names[:limit])
+    return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
+
+
+def _brief(name: str, out: Console) -> str:
+    """A name that is too long for a list in a terminal, without its middle."""
+    return name if len(name) <= 48 or not out.is_terminal else f"{name[:22]}...{name[-23:]}"
+
+
+# -- building blocks -----------------------------------------------------------------------------------------------
+
+
+def _grid(*justify: str) -> Table:
+    grid = Table.grid(padding=(0, 2))
+    for i, side in enumerate(justify):
+        # The last column takes the long texts and may wrap; the others keep their width.
+        last = i == len(justify) - 1 and side == "left"
+        grid.add_column(justify=side, no_wrap=not last, overflow="fold")  # type: ignore[arg-type]
+    return grid
+
+
+def _section(out: Console, content: Table | Text, title: str = "") -> None:
+    """Prints a block after an empty line, indented, under a bold title if it has one."""
+    out.print()
+    if title:
+        out.print(Text(title, "bold"))
+    _indented(out, content)
+
+
+def _indented(out: Console, content: Table | Text, columns: int = 2) -> None:
+    """Prints something some columns in, without the blanks that rich leaves at the ends of lines."""
+    for line in out.render_lines(Padding.indent(content, columns), pad=False):
+        while line and not line[-1].text.strip():
+            line.pop()
+        if line:
+            line[-1] = Segment(line[-1].text.rstrip(), line[-1].style)
+        out.print(Segments([*line, Segment.line()]), end="")
+
+
+def _items(rows: Sequence[tuple[str, str]]) -> Table:
+    grid = _grid("left", "left")
+    for name, value in rows:
+        grid.add_row(name, value)
+    return grid
+
+
+def _problems(out: Console, problems: Sequence[Document], title: str) -> None:
+    if not problems:
+        return
+    grid = _grid("left", "left")
+    for p in problems[: 4 * _TOP]:
+        style = "bold red" if p["severity"] == "error" else "bold"
+        grid.add_row(Text(p["severity"], style), f"{p['place']}: {p['message']}" if p["place"] else p["message"])
+    if len(problems) > 4 * _TOP:
+        grid.add_row("", f"and {len(problems) - 4 * _TOP} more")
+    _section(out, grid, title)
+
+
+# -- inspect -------------------------------------------------------------------------------------------------------
+
+
+def inspection(out: Console, document: Document) -> None:
+    """Shows one model."""
+    d = clean(document)
+    t = d["totals"]
+    out.print(Text(d["file"], "bold"))
+    _borders(out, d)
+    _section(out, _operators(d), "Operators")
+    unknown = f", unknown for {_plural(t['unknown_macs'], 'operator')}" if t["unknown_macs"] else ""
+    sizes = [
+        ("MACs", amount(t["macs"]) + unknown),
+        ("activations written", amount(t["activation_bytes"], "B")),
+        ("peak memory", amount(t["peak_bytes"], "B") + " (lower bound)"),
+        ("weights", amount(t["weight_bytes"], "B") + _parts(d["weight_types"], "B")),
+        ("weights widened at start", amount(t["widened_bytes"], "B")),
+        ("state", amount(t["variable_bytes"], "B")),
+        ("file", amount(t["file_bytes"] or 0, "B")),
+        ("arithmetic", ", ".join(f"{s} ({n})" for s, n in d["quantization"].items())),
+        ("custom operators", _some([f"{n} ({c})" for n, c in d["custom_operators"].items()])),
+        ("TensorFlow operators", _some([f"{n} ({c})" for n, c in d["flex_operators"].items()])),
+    ]
+    optional = ("weights widened at start", "state", "file")
+    rows = [(k, v) for k, v in sizes if v and not (k in optional and v == "0 B")]
+    for title, key in (("dynamic tensors", "dynamic_tensors"), ("tensors of unknown size", "unsized_tensors")):
+        names = [name for s in d["subgraphs"] for name in s[key]]
+        if names:
+            rows.append((title, f"{len(names)}: {_some([_brief(name, out) for name in names], 3)}"))
+    _section(out, _items(rows), "Numbers")
+    _origin(out, d)
+    problems = d["problems"]
+    if d["unknown_field"]:
+        note = {"severity": "note", "place": "", "message": f"{d['unknown_field']}; the file can be shown, not written"}
+        problems = [note, *problems]
+    _problems(out, problems, "Problems")
+
+
+def _borders(out: Console, d: Document) -> None:
+    """Inputs and outputs, by the names of the signatures where there are any, and the other subgraphs."""
+    signed = {s["subgraph"] for s in d["signatures"]}
+    groups = [(f"Signature {s['key']}", s) for s in d["signatures"]]
+    groups += [("", s) for s in d["subgraphs"] if s["role"] == "main" and s["index"] not in signed]
+    for title, group in groups:
+        grid = _grid("left", "left", "left")
+        for what in ("inputs", "outputs"):
+            for tensor in group[what]:
+                grid.add_row(what[:-1], _type(tensor), tensor["name"])
+        _section(out, grid, title)
+    others = [s for s in d["subgraphs"] if s["role"] in ("called", "decomposition")]
+    if others:
+        grid = _grid("right", "left", "right", "left")
+        for s in others[: 2 * _TOP]:
+            grid.add_row(str(s["index"]), s["role"], _plural(len(s["operators"]), "operator"), s["name"])
+        if len(others) > 2 * _TOP:
+            grid.add_row("", f"and {len(others) - 2 * _TOP} more", "", "")
+        _section(out, grid, "Other subgraphs")
+
+
+def _type(tensor: Document) -> str:
+    shape = (
+        "[...]" if tensor["shape"] is None else "[" + ", ".join("?" if n < 0 else str(n) for n in tensor["shape"]) + "]"
+    )
+    scale = (
+        "" if tensor["scale"] is None else f" scale {tensor['scale']:.4g}" if isinstance(tensor["scale"], float) else ""
+    )
+    point = f" zero {tensor['zero_point']}" if scale and tensor["zero_point"] else ""
+    return f"{tensor['type']} {shape}{scale}{point}"
+
+
+def _operators(d: Document) -> Table:
+    counts: Counter[str] = Counter()
+    macs: Counter[str] = Counter()
+    written: Counter[str] = Counter()
+    for s in d["subgraphs"]:
+        if s["role"] != "decomposition":
+            for op in s["operators"]:
+                counts[op["kind"]] += 1
+                macs[op["kind"]] += op["macs"] or 0
+                written[op["kind"]] += op["written_bytes"]
+    grid = _grid("left", "right", "right", "right")
+    grid.add_row("", "count", "MACs", "written")
+    for kind, count in counts.most_common():
+        grid.add_row(kind, str(count), amount(macs[kind]) if macs[kind] else "", amount(written[kind], "B"))
+    grid.add_row("total", str(counts.total()), amount(macs.total()), amount(written.total(), "B"), style="bold")
+    return grid
+
+
+def _parts(parts: dict[str, int], unit: str) -> str:
+    return " (" + ", ".join(f"{name} {amount(n, unit)}" for name, n in parts.items()) + ")" if parts else ""
+
+
+def _origin(out: Console, d: Document) -> None:
+    producer = d["producer"]
+    rows = [
+        ("description", producer["description"]),
+        ("converted by", producer["tensorflow_version"] and f"TensorFlow {producer['tensorflow_version']}"),
+        ("converted from", producer["source"]),
+        ("needs runtime", producer["min_runtime_version"]),
+        ("metadata", ", ".join(f"{name} {amount(n, 'B')}" for name, n in d["metadata"].items())),
+        ("appended", ", ".join(f"{name or 'data'} {amount(n, 'B')}" for name, n in d["appended_files"].items())),
+    ]
+    rows = [(name, value) for name, value in rows if value]
+    if rows:
+        _section(out, _items(rows), "Origin")
+
+
+# -- convert and check ---------------------------------------------------------------------------------------------
+
+
+def conversion(out: Console, document: Document) -> None:
+    """Shows what a conversion did: before and after, applied rules, refusals, notes and the comparison."""
+    d = clean(document)
+    before, after = d["before"], d["after"]
+    out.print(Text(d["file"], "bold"))
+    _section(out, _before_after(before, after))
+    if d["applied_counts"]:
+        grid = _grid("right", "left", "left")
+        numerics = {c["rule"]: c["numerics"] for c in d["applied"]}
+        for name, count in sorted(d["applied_counts"].items(), key=lambda item: -item[1]):
+            grid.add_row(str(count), name, numerics[name])
+        _section(out, grid, "Applied")
+    else:
+        _section(out, Text("no rule applies; everything that the file needs is kept"), "Applied")
+    _refusals(out, d["refused_counts"])
+    notes = list(d["notes"])
+    if d["not_run"]:
+        notes.insert(0, f"not run, so only exact rules were used: {d['not_run']}")
+    if notes:
+        grid = _grid("left")
+        for note in notes:
+            grid.add_row(note)
+        _section(out, grid, "Notes")
+    _problems(out, d["problems"], "Problems of the original")
+    if d["check"] is None:
+        _section(out, Text("not done"), "Check")
+    elif not d["check"]["skipped"]:
+        comparison(out, d["check"])
+    if d["output"]:
+        out.print()
+        out.print(Text.assemble("written to ", (d["output"], "bold")))
+
+
+def _before_after(before: Document, after: Document) -> Table:
+    grid = _grid("left", "right", "right", "right")
+    grid.add_row("", "before", "after", "")
+    operators = before["operators"], after["operators"]
+    grid.add_row("operators", *map(str, operators), change(*operators), style="bold")
+    kinds: Counter[str] = Counter(before["kinds"])
+    kinds.subtract(after["kinds"])
+    for kind in sorted((k for k, n in kinds.items() if n), key=lambda k: (-kinds[k], k)):
+        grid.add_row(
+            f"  {kind}", str(before["kinds"].get(kind, 0)), str(after["kinds"].get(kind, 0)), f"{-kinds[kind]:+d}"
+        )
+    for title, key, unit in (
+        ("MACs", "macs", ""),
+        ("activations written", "activation_bytes", "B"),
+        ("peak memory", "peak_bytes", "B"),
+        ("weights", "weight_bytes", "B"),
+        ("file", "file_bytes", "B"),
+    ):
+        if before[key] is not None and after[key] is not None:
+            grid.add_row(title, amount(before[key], unit), amount(after[key], unit), change(before[key], after[key]))
+    return grid
+
+
+def _refusals(out: Console, refusals: Sequence[Document]) -> None:
+    if not refusals:
+        return
+    grid = _grid("right", "left")
+    for r in refusals[:_TOP]:
+        grid.add_row(
+            str(r["count"]), f"{r['rule']}: {r['reason']} ({'at' if r['count'] == 1 else 'first at'} {r['example']})"
+        )
+    rest = sum(r["count"] for r in refusals[_TOP:])
+    if rest:
+        grid.add_row(str(rest), "for other reasons; --json lists them all")
+    _section(out, grid, "Declined")
+
+
+def comparison(out: Console, document: Document) -> None:
+    """Shows how far two models are apart."""
+    d = clean(document)
+    if d["skipped"]:
+        _section(out, Text(f"not run: {d['skipped']}"), "Check")
+        return
+    grid = _grid("left", "right", "right", "right", "left")
+    grid.add_row("", "max abs", "max rel", "ulp/lsb", "bound")
+    # The worst first, so that what is wrong is in sight.
+    for o in sorted(d["outputs"], key=lambda o: (o["ok"], -_size(o["max_abs"])))[: 4 * _TOP]:
+        steps = o["max_lsb"] if o["max_lsb"] is not None else o["max_ulp"]
+        unit = " lsb" if o["max_lsb"] is not None else " ulp" if o["max_ulp"] is not None else ""
+        grid.add_row(
+            Text(f"{o['output']}", "" if o["ok"] else "bold red"),
+            _short(o["max_abs"]),
+            _short(o["max_rel"]),
+            _short(steps) + unit,
+            f"{o['bound']}" + ("" if o["ok"] else " EXCEEDED"),
+        )
+    hidden = len(d["outputs"]) - 4 * _TOP
+    if hidden > 0:
+        grid.add_row(f"and {hidden} more outputs", "", "", "", "")
+    _section(out, grid, "Check")
+    verdict = Text("  same", "bold green") if d["ok"] else Text("  different", "bold red")
+    out.print(verdict + Text(f" on {_plural(d['runs'], 'run')}"))
+    for note in d["notes"]:
+        _indented(out, Text(note))
+
+
+def _size(value: float | str | None) -> float:
+    return float(value or 0)
+
+
+def _short(value: float | str | None) -> str:
+    return "" if value is None else f"{float(value):.3g}"
+
+
+# -- rules ---------------------------------------------------------------------------------------------------------
+
+
+def rules(out: Console, documents: Sequence[Document]) -> None:
+    """Lists rules in one line each."""
+    grid = _grid("left", "left", "left")
+    for d in documents:
+        grid.add_row(Text(d["name"], "bold"), d["numerics"], d["summary"])
+    _indented(out, grid, 0)
+
+
+def rule(out: Console, document: Document) -> None:
+    """Shows one rule with its whole description."""
+    out.print(Text(document["name"], "bold"))
+    _section(
+        out,
+        _items(
+            [("numerics", document["numerics"]), ("looked for at", ", ".join(document["kinds"]) or "the whole model")]
+        ),
+    )
+    _section(out, Text(document["description"]))
