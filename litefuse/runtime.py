@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,26 +31,36 @@ class Runtime(NamedTuple):
 
 @functools.cache
 def runtime() -> Runtime:
-    """The installed runtime. Raises RuntimeMissingError when there is none."""
+    """The installed runtime. Raises RuntimeMissingError when there is none that can be imported."""
+    broken = ""
     for module in _MODULES:
         package = module.split(".")[0]
         try:
             with quiet():
                 found = importlib.import_module(module)
                 version = getattr(importlib.import_module(package), "__version__", "")
-        except ImportError:
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.split(".")[0] != package:
+                broken = broken or f"; {package} is there but lacks the module {error.name}"
+            continue
+        except Exception as error:  # built for another numpy or another system: importing fails in many ways
+            broken = broken or f"; {package} is there but cannot be imported: {error}"
             continue
         resolver = getattr(found, "OpResolverType", None) or found.experimental.OpResolverType
         return Runtime(package.replace("_", "-"), version or "?", found.Interpreter, resolver)
     raise RuntimeMissingError(
-        "no TFLite runtime is installed, so models cannot be run; `pip install ai-edge-litert` brings one"
+        f"no TFLite runtime is installed, so models cannot be run; `pip install ai-edge-litert` brings one{broken}"
     )
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
     """Keeps what native code writes to standard error from the user's terminal."""
-    saved = os.dup(2)
+    try:
+        saved = os.dup(2)
+    except OSError:  # closed, as in some services
+        yield
+        return
     null = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(null, 2)
@@ -79,7 +90,8 @@ def interpreter(model: bytes | str | Path, *, xnnpack: bool = True, threads: int
     source: dict[str, Any] = (
         {"model_content": bytes(model)} if isinstance(model, (bytes, bytearray)) else {"model_path": os.fspath(model)}
     )
-    with quiet():
+    with quiet(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         return found.interpreter(
             **source,
             num_threads=threads,

@@ -291,7 +291,7 @@ class Table(metaclass=_TableMeta):
     def replace(self, **values: Any) -> Any:
         """A shallow copy with some fields changed."""
         copy = type(self).__new__(type(self))
-        for name, _ in self._defaults:
+        for name in (*(n for n, _ in self._defaults), *_extra_slots(type(self))):
             setattr(copy, name, getattr(self, name))
         for name, value in values.items():
             if not any(name == n for n, _ in self._defaults):

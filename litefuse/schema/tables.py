@@ -236,6 +236,7 @@ class BlockwiseQuantization(Table):
     scales: int = int32(0)
     zero_points: int = int32(1)
     block_size: int = int32(2)
+    block_shape: list[int] | None = list_of(3, "int32")
 
 
 class MultiAxisQuantization(Table):
@@ -585,6 +586,7 @@ class FullyConnectedOptions(Table):
     keep_num_dims: bool = bool_(2)
     asymmetric_quantize_inputs: bool = bool_(3)
     quantized_bias_type: TensorType = enum(4, TensorType)
+    quant_spec: Blob | None = blob(5)
 
 
 class SoftmaxOptions(Table):
