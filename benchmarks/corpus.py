@@ -61,6 +61,14 @@ def partitions(runner: Any) -> int:
     return sum(op["op_name"] == "DELEGATE" for op in runner._get_ops_details())
 
 
+def seconds_of(runner: Any, count: int) -> float:
+    """Seconds of one invocation, the mean of ``count``."""
+    start = time.perf_counter()
+    for _ in range(count):
+        runner.invoke()
+    return (time.perf_counter() - start) / count
+
+
 def measure(path: str, seconds: float, say: Callable[[str], None]) -> Row | str:
     """Converts one model and times both; returns why not when that cannot be. Runs in a process of its own."""
     say(path)
@@ -78,18 +86,12 @@ def measure(path: str, seconds: float, say: Callable[[str], None]) -> Row | str:
     except (ValueError, RuntimeError) as error:
         return f"not run with XNNPACK: {error}"
     times: tuple[list[float], list[float]] = [], []
+    # The first rounds warm up, and tell how often a small model must run to be timed at all.
+    inner = max(1, int(2e-3 / min(seconds_of(runner, 1) for runner in runners for _ in range(3))))
     end = time.perf_counter() + seconds
-    inner = 1
     while time.perf_counter() < end or len(times[0]) < 9:
         for runner, found in zip(runners, times, strict=True):
-            start = time.perf_counter()
-            for _ in range(inner):
-                runner.invoke()
-            found.append((time.perf_counter() - start) / inner)
-        if len(times[0]) == 3:  # the first rounds warm up, and tell how often a small model must run to be timed
-            inner = max(1, int(2e-3 / min(times[0])))
-            times[0].clear()
-            times[1].clear()
+            found.append(seconds_of(runner, inner))
     ratios = sorted(b / a for a, b in zip(*times, strict=True))
     quarters = statistics.quantiles(ratios, n=4)
     counts = sorted(done.fusions.counts().items(), key=lambda item: -item[1])

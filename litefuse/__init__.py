@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from litefuse.check import CheckResult as CheckResult
     from litefuse.check import check as check
     from litefuse.convert import Conversion as Conversion
+    from litefuse.convert import Explanation as Explanation
     from litefuse.convert import convert as convert
+    from litefuse.convert import explain as explain
     from litefuse.errors import LitefuseError as LitefuseError
     from litefuse.schema.model import Model as Model
     from litefuse.schema.model import read as load
@@ -36,14 +38,27 @@ __version__ = "0.1.0"
 _PLACES = {
     "CheckResult": "litefuse.check:CheckResult",
     "Conversion": "litefuse.convert:Conversion",
+    "Explanation": "litefuse.convert:Explanation",
     "LitefuseError": "litefuse.errors:LitefuseError",
     "Model": "litefuse.schema.model:Model",
     "check": "litefuse.check:check",
     "convert": "litefuse.convert:convert",
+    "explain": "litefuse.convert:explain",
     "load": "litefuse.schema.model:read",
 }
 
-__all__ = ["CheckResult", "Conversion", "LitefuseError", "Model", "__version__", "check", "convert", "load"]
+__all__ = [
+    "CheckResult",
+    "Conversion",
+    "Explanation",
+    "LitefuseError",
+    "Model",
+    "__version__",
+    "check",
+    "convert",
+    "explain",
+    "load",
+]
 
 
 class _Package(ModuleType):

@@ -37,6 +37,44 @@ json_flag = click.option("--json", "as_json", is_flag=True, help="Print a JSON d
 seed_option = click.option("--seed", default=0, show_default=True, help="Seed of the random inputs.")
 
 
+def choice_options(command: Callable[..., int]) -> Callable[..., int]:
+    """The options that choose rules."""
+    for option in (
+        click.option(
+            "--batch",
+            metavar="N",
+            type=click.IntRange(1),
+            help="Fix the first dimension of every input where it is unknown, and all that follows from it.",
+        ),
+        click.option(
+            "--input-shape",
+            metavar="NAME=D,D,...",
+            multiple=True,
+            help="Fix the shape of an input, by tensor or signature name; may be given several times.",
+        ),
+        click.option("--widen-fp16", is_flag=True, help="Turn weights that are stored as float16 into float32."),
+        click.option(
+            "--level",
+            type=click.Choice(["exact", "default", "aggressive"]),
+            default="default",
+            show_default=True,
+            help="How exact the rules must be: `exact` ones only, or all classes (see docs/numerics.md).",
+        ),
+        click.option(
+            "--keep",
+            metavar="TENSOR",
+            multiple=True,
+            help="Leave this tensor and the operator that computes it as they are; may be given several times.",
+        ),
+        click.option("--only", metavar="RULE", multiple=True, help="Use this rule only; may be given several times."),
+        click.option(
+            "--disable", metavar="RULE", multiple=True, help="Do not use this rule; may be given several times."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 def main() -> NoReturn:
     """The entry point of the `litefuse` command."""
     # numpy starts a pool of threads for linear algebra, of which there is none here; it would delay the start.
@@ -138,21 +176,19 @@ def inspect(models: tuple[Path, ...], as_json: bool) -> int:
     type=model_file,
     help="The file to write, or a directory to write to. The default is MODEL.litefuse.tflite beside the input.",
 )
-@click.option("--disable", metavar="RULE", multiple=True, help="Do not use this rule; may be given several times.")
+@choice_options
 @click.option("--no-check", is_flag=True, help="Do not compare the result with the original.")
-@click.option("--widen-fp16", is_flag=True, help="Turn weights that are stored as float16 into float32.")
 @click.option("--jobs", metavar="N", type=click.IntRange(1), default=1, show_default=True, help="Models at a time.")
 @seed_option
 @json_flag
 def convert(
     models: tuple[Path, ...],
     output: Path | None,
-    disable: tuple[str, ...],
     no_check: bool,
-    widen_fp16: bool,
     jobs: int,
     seed: int,
     as_json: bool,
+    **choices: Any,
 ) -> int:
     """Improves models and proves that they compute the same.
 
@@ -160,15 +196,8 @@ def convert(
     run is rewritten by exact rules only. Of several models, each is converted in a process of its own, and one that
     fails does not stop the others.
     """
-    if disable:
-        from litefuse.fusions import rules, select
-
-        try:
-            select(rules(), disable)
-        except LitefuseError as error:
-            raise click.UsageError(str(error)) from None
     outputs = _outputs(models, output)
-    options = {"disable": disable, "check": not no_check, "keep_fp16": not widen_fp16, "seed": seed}
+    options = _choices(**choices) | {"check": not no_check, "seed": seed}
     if len(models) > 1:
         return _show("convert", _in_processes(models, outputs, options, jobs), as_json)
 
@@ -177,6 +206,43 @@ def convert(
             return convert_one(path, outputs[path], options, say)
 
     return _show("convert", (_attempt(path, one) for path in models), as_json)
+
+
+def _choices(
+    disable: Sequence[str],
+    only: Sequence[str],
+    keep: Sequence[str],
+    level: str,
+    widen_fp16: bool,
+    input_shape: Sequence[str],
+    batch: int | None,
+) -> dict[str, Any]:
+    """The options that choose rules, as `litefuse.convert` takes them; a wrong rule name is a usage error."""
+    if disable or only:
+        from litefuse.fusions import rules, select
+
+        try:
+            select(rules(), disable, only=only)
+        except LitefuseError as error:
+            raise click.UsageError(str(error)) from None
+    shapes = {}
+    for value in input_shape:
+        name, _, sizes = value.rpartition("=")
+        try:
+            shapes[name] = tuple(int(size) for size in sizes.split(","))
+        except ValueError:
+            name = ""
+        if not name:
+            raise click.UsageError(f"--input-shape wants NAME=1,224,224,3, not {value}")
+    return {
+        "disable": disable,
+        "only": only,
+        "keep": keep,
+        "level": level,
+        "keep_fp16": not widen_fp16,
+        "input_shapes": shapes,
+        "batch": batch,
+    }
 
 
 def convert_one(path: Path, output: Path, options: dict[str, Any], say: Callable[[str], None]) -> Document:
@@ -232,6 +298,30 @@ def _in_processes(
                 future.cancel()
 
 
+# -- explain -------------------------------------------------------------------------------------------------------
+
+
+@litefuse.command()
+@click.argument("models", metavar="MODEL...", nargs=-1, required=True, type=model_file)
+@choice_options
+@json_flag
+def explain(models: tuple[Path, ...], as_json: bool, **choices: Any) -> int:
+    """Says what `convert` would do with a model, and why it would not do more.
+
+    Lists every candidate of every rule with its place in the model and, where it is declined, the reason. Nothing is
+    run or written.
+    """
+    from litefuse.convert import explain as explain_model
+    from litefuse.report import documents
+
+    options = _choices(**choices)
+
+    def one(path: Path) -> Document:
+        return documents.explanation(str(path), explain_model(path, **options))
+
+    return _show("explain", (_attempt(path, one) for path in models), as_json)
+
+
 # -- check ---------------------------------------------------------------------------------------------------------
 
 
@@ -249,9 +339,10 @@ def check(original: Path, other: Path, seed: int, as_json: bool) -> int:
     from litefuse.report import documents
     from litefuse.schema.model import read
 
-    a, b = read(original), read(other)
+    read(original)  # so that what cannot be read is said of the right file
+    read(other)
     with _progress() as say:
-        result = compare(a, b, seed=seed, progress=say)
+        result = compare(original, other, seed=seed, progress=say, isolated=True)
     content = documents.comparison(result)
     if as_json:
         files = [documents.text(str(path)) for path in (original, other)]
@@ -328,7 +419,8 @@ def _show(command: str, entries: Iterable[Document], as_json: bool) -> int:
             if shown:
                 out.print("\n")
             shown.append(entry)
-            (terminal.inspection if command == "inspect" else terminal.conversion)(out, entry)
+            shows = {"inspect": terminal.inspection, "convert": terminal.conversion, "explain": terminal.explanation}
+            shows[command](out, entry)
     if as_json:
         click.echo(documents.to_json(documents.envelope(command, models=shown)))
     return worst

@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from litefuse.check import CheckResult
 from litefuse.check import check as compare
 from litefuse.errors import CheckError, LitefuseError, OutputError, UnknownFieldError
-from litefuse.fusions import FusionReport, Numerics, Rule, run, select
+from litefuse.fusions import LEVELS, FusionReport, Numerics, Rule, run, select
 from litefuse.fusions import rules as all_rules
+from litefuse.graph.freeze import FreezeReport, freeze
 from litefuse.report.stats import ModelStats, measure
 from litefuse.schema import deepcopy, read, write
 from litefuse.schema.model import Model
@@ -38,6 +40,8 @@ class Conversion:
     """What the validator says about the original."""
     rules: list[Rule]
     """The rules that were used, whether they found something or not."""
+    frozen: FreezeReport | None = None
+    """Which shapes were fixed; None when none were to be."""
     output: Path | None = None
     """The file that was written, if any."""
     seconds: dict[str, float] = field(default_factory=dict)
@@ -59,6 +63,11 @@ def convert(
     output: str | os.PathLike[str] | None = None,
     *,
     disable: Iterable[str] = (),
+    only: Iterable[str] = (),
+    keep: Iterable[str] = (),
+    level: str = "default",
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    batch: int | None = None,
     check: bool = True,
     keep_fp16: bool = True,
     seed: int = 0,
@@ -72,6 +81,12 @@ def convert(
         model: a model, or the path of one; it is not modified.
         output: where to write the result; it may not be the input. None writes nothing.
         disable: name or names of rules that are not to be used.
+        only: name or names of the rules that are to be used, and no others; all when empty.
+        keep: name or names of tensors that must stay as they are, with the operators that compute them.
+        level: "exact" uses rules of that class only; "default" and "aggressive" all there are today.
+        input_shapes: shapes for inputs with unknown dimensions, by tensor or signature name; see
+            :func:`litefuse.graph.freeze.freeze`.
+        batch: what the first dimension of every input becomes where it is unknown.
         check: whether to compare the result with the original, on seeded random and edge inputs.
         keep_fp16: whether weights stored as float16 stay so; otherwise they are widened to float32.
         seed: of the inputs for the comparison.
@@ -86,7 +101,7 @@ def convert(
         LitefuseError: an unknown rule, an input too damaged to be rewritten, or a defect of litefuse.
     """
     clock = _Clock(progress)
-    rules = select(all_rules(widen_fp16=not keep_fp16), [disable] if isinstance(disable, str) else disable)
+    wish = Wish(choose(disable, only, level, keep_fp16), frozenset(_names(keep)), dict(input_shapes or {}), batch)
     with clock.stage("reading"):
         original = model if isinstance(model, Model) else read(model)
     _refuse(original, output)
@@ -94,21 +109,29 @@ def convert(
         problems = validate(original)
         before = measure(original)
     with clock.stage("rewriting"):
-        result, fusions = _rewrite(original, rules, problems, progress)
+        result, fusions, frozen = _rewrite(original, wish, problems, progress)
     compared = None
     if check:
         with clock.stage("comparing"):
-            numerics = _weakest(rules, fusions)
-            compared = compare(model, result, numerics=numerics, seed=seed, progress=progress, isolated=True)
+            numerics = _weakest(wish.rules, fusions)
+            compared = compare(
+                model,
+                result,
+                numerics=numerics,
+                seed=seed,
+                progress=progress,
+                isolated=True,
+                frozen=frozen is not None,
+            )
         if compared.skipped:
-            rules = select(rules, classes=[Numerics.EXACT])
+            wish = wish._replace(rules=select(wish.rules, classes=[Numerics.EXACT]))
             if numerics is not Numerics.EXACT:
                 with clock.stage("rewriting"):
-                    result, fusions = _rewrite(original, rules, problems, progress)
+                    result, fusions, frozen = _rewrite(original, wish, problems, progress)
         if not compared.ok:
             raise CheckError(_failure(compared, fusions))
     after = measure(result)
-    done = Conversion(result, fusions, compared, before, after, problems, rules)
+    done = Conversion(result, fusions, compared, before, after, problems, wish.rules, frozen)
     if output is not None:
         with clock.stage("writing"):
             write(result, output)
@@ -116,6 +139,64 @@ def convert(
         after.file_bytes = done.output.stat().st_size
     done.seconds = clock.seconds
     return done
+
+
+class Wish(NamedTuple):
+    """What is to be done to a model."""
+
+    rules: list[Rule]
+    keep: frozenset[str]
+    input_shapes: dict[str, Sequence[int]]
+    batch: int | None
+
+
+def choose(disable: Iterable[str], only: Iterable[str], level: str, keep_fp16: bool = True) -> list[Rule]:
+    """The rules that these options of :func:`convert` leave. Raises LitefuseError for an unknown rule or level."""
+    if level not in LEVELS:
+        raise LitefuseError(f"there is no level `{level}`; the levels are {', '.join(LEVELS)}")
+    return select(all_rules(widen_fp16=not keep_fp16), _names(disable), LEVELS[level], only=_names(only))
+
+
+def _names(names: Iterable[str]) -> list[str]:
+    """A single name may be given as it is."""
+    return [names] if isinstance(names, str) else list(names)
+
+
+@dataclass
+class Explanation:
+    """What :func:`explain` found out."""
+
+    model: Model
+    """What the result of `convert` would be."""
+    fusions: FusionReport
+    """Every candidate; the applied ones are those that `convert` would apply."""
+    rules: list[Rule]
+    """The rules that were asked."""
+    frozen: FreezeReport | None = None
+    """Which shapes would be fixed; None when none were to be."""
+
+
+def explain(
+    model: Model | str | os.PathLike[str],
+    *,
+    disable: Iterable[str] = (),
+    only: Iterable[str] = (),
+    keep: Iterable[str] = (),
+    level: str = "default",
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    batch: int | None = None,
+    keep_fp16: bool = True,
+    progress: Progress | None = None,
+) -> Explanation:
+    """Says what :func:`convert` would do with a model, and why it would not do more. Runs and writes nothing.
+
+    Takes the options of :func:`convert` and raises as it does.
+    """
+    wish = Wish(choose(disable, only, level, keep_fp16), frozenset(_names(keep)), dict(input_shapes or {}), batch)
+    original = model if isinstance(model, Model) else read(model)
+    _refuse(original, None)
+    result, fusions, frozen = _rewrite(original, wish, validate(original), progress)
+    return Explanation(result, fusions, wish.rules, frozen)
 
 
 class _Clock:
@@ -149,14 +230,15 @@ def _refuse(original: Model, output: str | os.PathLike[str] | None) -> None:
 
 
 def _rewrite(
-    original: Model, rules: Sequence[Rule], problems: Sequence[Problem], progress: Progress | None
-) -> tuple[Model, FusionReport]:
-    """Applies the rules to a copy and makes sure that they broke nothing that was whole."""
+    original: Model, wish: Wish, problems: Sequence[Problem], progress: Progress | None
+) -> tuple[Model, FusionReport, FreezeReport | None]:
+    """Fixes shapes in a copy and applies the rules to it; makes sure that they broke nothing that was whole."""
     faults = [p for p in problems if p.severity == "error"]
     result = deepcopy(original)
     result.path = None
     try:
-        fusions = run(result, rules, progress)
+        frozen = freeze(result, wish.input_shapes, wish.batch) if wish.input_shapes or wish.batch is not None else None
+        fusions = run(result, wish.rules, progress, keep=wish.keep)
     except (IndexError, KeyError) as error:
         if not faults:
             raise
@@ -168,7 +250,13 @@ def _rewrite(
             f"the rules {', '.join(fusions.counts())} made an invalid model: {new[0]}; nothing was written. Please "
             f"report this file; `--disable` switches a rule off"
         )
-    return result, fusions
+    for rule in wish.rules:
+        if rule.numerics is Numerics.REPAIR and rule.name in fusions.counts():
+            fusions.notes.append(
+                f"{rule.name} repaired {fusions.counts()[rule.name]} places where the original is numerically wrong "
+                f"for some inputs: `litefuse rules {rule.name}` says which"
+            )
+    return result, fusions, frozen
 
 
 def _weakest(rules: Sequence[Rule], fusions: FusionReport) -> Numerics:

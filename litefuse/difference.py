@@ -31,9 +31,11 @@ The factors come from 107 real models, whose float constants were moved as above
 the kernel noise where that was below 1e-4, and 1.2 times where roundings to integers had made it large, one flip being
 as bad as many.
 
-Inputs that are not finite, or so large that sums overflow, are compared only where both sets of kernels give a finite
-result for the original. Elsewhere stock kernels contradict each other: builtin convolutions turn an infinity into a
-finite number where XNNPACK gives NaN, and a quantised NaN is anything. What differs there is counted and noted.
+Inputs that are not finite, or so large that sums overflow, are compared only where they make no difference to the
+original: where it gives the same when they are replaced by zeros. So they must not reach farther than they did. Where
+they do, stock kernels contradict each other (builtin convolutions turn an infinity into a finite number where XNNPACK
+gives NaN; a quantised NaN is anything), and folding moves the point at which sums overflow. What becomes finite there,
+or ceases to be, is counted and noted.
 """
 
 from __future__ import annotations
@@ -95,13 +97,18 @@ class OutputDifference:
 
 
 class Run(NamedTuple):
-    """An output in one run: what the original gave, what the result gave, and the original's other opinion."""
+    """An output in one run."""
 
     case: Case
     xnnpack: bool
     reference: Array | None
+    """What the original gave; None when the runtime does not hand it out."""
     got: Array | None
+    """What the result gave."""
     second: Array | None
+    """What the original gave with the other kernels, if they run it."""
+    calm: Array | None = None
+    """In an extreme case, what the original gives without the extreme values."""
 
 
 @dataclass
@@ -139,6 +146,7 @@ class Output:
         self.max_lsb: int | None = None
         self.nonfinite = 0
         self.forgiven = 0
+        self.repaired = 0
         self.unreadable = 0
         self.unsettled = 0
         self.flip = 0.0
@@ -166,14 +174,20 @@ class Output:
         self.type = self.type or x.dtype.name
         if len(self.seen) < 2:
             self.seen.add(zlib.crc32(x.tobytes()) if x.dtype != object else hash(tuple(x.reshape(-1).tolist())))
+        second = run.second
+        if run.case.extreme:
+            settled = self._settled(x, y, run.calm)
+            x, y = _only(settled, x), _only(settled, y)
+            second = None if second is None else _only(settled, second)
+            opinions = (_only(settled, opinion) for opinion in opinions if opinion is not None)
         if x.dtype.kind in "fc":
-            finding = self._real(run.case, x, y, run.second)
+            finding = self._real(x, y)
         elif self._is_discrete(x):
             finding = self._discrete(x, y)
         else:
             finding = self._steps(x, y)
         finding.xnnpack = run.xnnpack
-        finding.noise = self._noise(x, run.second, finding.scale)
+        finding.noise = self._noise(x, second, finding.scale)
         if run.case.ordinary:
             self.noise = max(self.noise, finding.noise)
             self.scale = max(self.scale, finding.scale)
@@ -192,6 +206,19 @@ class Output:
                 return
         self.strikes += 1
 
+    def _settled(self, x: Array, y: Array, calm: Array | None) -> NDArray[np.bool_]:
+        """Where extreme values make no difference to the original; counts elsewhere what the result has otherwise."""
+        settled = np.zeros(x.shape, bool)
+        if calm is not None and calm.shape == x.shape:
+            settled |= x == calm
+        if x.dtype.kind in "fc":
+            settled &= np.isfinite(x)
+            if settled.any():
+                # A clamp can turn a NaN into its bound, which is what the calm value may happen to be too.
+                settled &= (x != x[settled].min()) & (x != x[settled].max())
+            self.forgiven += int(np.count_nonzero((np.isfinite(x) != np.isfinite(y)) & ~settled))
+        return settled
+
     def _is_discrete(self, x: Array) -> bool:
         return x.dtype.kind not in "fc" and not self.port.quantized
 
@@ -208,33 +235,28 @@ class Output:
             return float(np.count_nonzero(x != second))
         return float(np.max(np.abs(x.astype(np.int64) - second.astype(np.int64)), initial=0))
 
-    def _real(self, case: Case, x: Array, y: Array, second: Array | None) -> _Finding:
+    def _real(self, x: Array, y: Array) -> _Finding:
         x, y = _as_real(x), _as_real(y)
         bits = np.dtype(f"u{x.dtype.itemsize}")
         self.eps = float(np.finfo(x.dtype).eps)
         finding = _Finding()
         wide, defined = x.astype(np.float64), _is_finite(x)
-        # Where the value of an output for inputs that are not finite is one that it has with all kernels.
-        settled = defined
-        if case.extreme and second is not None:
-            settled = defined & _is_finite(_as_real(second))
-        finding.scale = float(np.max(np.abs(wide[settled]), initial=0.0))
+        finding.scale = float(np.max(np.abs(wide[defined]), initial=0.0))
         self.max_ulp = self.max_ulp or 0.0
         differs = (x.view(bits) != y.view(bits)) & ~(np.isnan(x) & np.isnan(y))
         if not differs.any():
             return finding
-        finding.same_bits = not (differs & settled if case.extreme else differs).any()
+        finding.same_bits = False
         both = defined & _is_finite(y)
         overflown = ~defined & ~_is_finite(y) & (np.sign(x) == np.sign(y))
         broken = differs & ~both & ~overflown
-        held = settled if case.extreme or self.numerics is Numerics.REPAIR else np.ones_like(defined)
+        held = defined if self.numerics is Numerics.REPAIR else np.ones_like(defined)
         finding.nonfinite = int(np.count_nonzero(broken & held))
         self.nonfinite += finding.nonfinite
-        self.forgiven += int(np.count_nonzero(broken & ~held))
-        compared = both & settled
-        finding.error = float(np.max(np.abs(wide[compared] - y.astype(np.float64)[compared]), initial=0.0))
+        self.repaired += int(np.count_nonzero(broken & ~held))
+        finding.error = float(np.max(np.abs(wide[both] - y.astype(np.float64)[both]), initial=0.0))
         self._worse(finding.error, max(finding.scale, _TINY))
-        self.max_ulp = max(self.max_ulp, _ulps(x[compared], y[compared]))
+        self.max_ulp = max(self.max_ulp, _ulps(x[both], y[both]))
         return finding
 
     def _steps(self, x: Array, y: Array) -> _Finding:
@@ -331,20 +353,25 @@ class Output:
             yield f"{self}: the runtime does not hand it over in {self.unreadable} runs, in which it was not compared"
         if self.unsettled:
             yield f"{self}: its size depends on the kernels in {self.unsettled} runs, in which it was not compared"
+        if self.repaired:
+            yield f"{self}: {self.repaired} elements were not finite in the original and differ"
         if self.forgiven:
-            if self.numerics is Numerics.REPAIR:
-                yield f"{self}: {self.forgiven} elements were not finite in the original and differ"
-            else:
-                yield (
-                    f"{self}: for inputs that are not finite or overflow, {self.forgiven} elements are finite in one "
-                    f"model only; that does not count where the original is not finite with some kernels"
-                )
+            yield (
+                f"{self}: for inputs that are not finite or overflow, {self.forgiven} elements are finite in one model "
+                f"only, which does not count"
+            )
         strict = not all(f.xnnpack for f in self.findings) and (not self.lax or self.numerics is Numerics.EXACT)
         if self.max_ulp is not None and self.noise > _LOUD and not strict:
             yield (
                 f"{self}: the original's own kernels differ by {self.noise:.0%} of the largest value, so that only "
                 f"gross differences would show"
             )
+
+
+def _only(settled: NDArray[np.bool_], value: Array) -> Array:
+    """``value`` with zeros where it is not to be compared."""
+    same_shape = value.shape == settled.shape
+    return np.where(settled, value, np.zeros((), value.dtype)) if same_shape else value
 
 
 def _is_finite(value: Array) -> NDArray[np.bool_]:

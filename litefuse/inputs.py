@@ -64,15 +64,10 @@ _FLOATS: dict[str, Callable[[np.random.Generator, tuple[int, ...]], Array]] = {
     "large": lambda rng, shape: rng.standard_normal(shape) * 1e4,
     "tiny": lambda rng, shape: rng.standard_normal(shape) * 1e-30,
     "denormal": lambda rng, shape: rng.standard_normal(shape) * 1e-40,
-    "huge": lambda rng, shape: _sprinkled(rng, shape, (3e38, -3e38)),
-    "infinite": lambda rng, shape: _sprinkled(rng, shape, (np.inf, -np.inf)),
-    "nan": lambda rng, shape: _sprinkled(rng, shape, (np.nan,)),
 }
+# What takes the place of some values in the extreme cases.
+_EXTREMES = {"huge": (3e38, -3e38), "infinite": (np.inf, -np.inf), "nan": (np.nan,)}
 _STRINGS = (b"", b"a", b"hello", b"two words", "naïve Zoë".encode(), b"0", b"-12.5", b"x" * 300)
-
-
-def _sprinkled(rng: np.random.Generator, shape: tuple[int, ...], specials: tuple[float, ...]) -> Array:
-    return np.where(rng.random(shape) < 0.02, rng.choice(specials, shape), rng.standard_normal(shape))
 
 
 class Feed:
@@ -105,8 +100,11 @@ class Feed:
             for i, d in enumerate(self.port.signature)
         )
 
-    def values(self, case: Case, shape: tuple[int, ...], seed: int) -> Array:
-        """The values of a case: float32 and so on as the type says, 4-bit integers as bytes, strings as objects."""
+    def values(self, case: Case, shape: tuple[int, ...], seed: int, *, calm: bool = False) -> Array:
+        """The values of a case: float32 and so on as the type says, 4-bit integers as bytes, strings as objects.
+
+        With ``calm``, zeros take the place of the extreme values of an extreme case.
+        """
         rng = np.random.default_rng([seed, *self.key, zlib.crc32(case.name.encode())])
         kind = self.port.type
         if kind == TensorType.STRING:
@@ -127,12 +125,15 @@ class Feed:
         if self.limit is not None:
             return self._integers(case.name, rng, shape, 0, self.limit - 1).astype(dtype)
         with np.errstate(all="ignore"):
-            value = self._real(case.name, rng, shape)
+            value = self._real(case.name, rng, shape, calm)
             if dtype.kind == "c":
-                value = value + 1j * self._real(case.name, rng, shape)
+                value = value + 1j * self._real(case.name, rng, shape, calm)
             return value.astype(dtype)
 
-    def _real(self, case: str, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    def _real(self, case: str, rng: np.random.Generator, shape: tuple[int, ...], calm: bool) -> Array:
+        if case in _EXTREMES:
+            extreme = rng.choice(_EXTREMES[case], shape)
+            return np.where(rng.random(shape) < 0.02, 0.0 if calm else extreme, rng.standard_normal(shape))
         return rng.uniform(*self.range, shape) if case == "unit" else _FLOATS[case](rng, shape)
 
     def _integer_range(self) -> tuple[int, int]:

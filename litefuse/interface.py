@@ -60,17 +60,21 @@ def entries(model: Model) -> list[Entry]:
     return found if any(entry.subgraph == 0 for entry in found) else [plain, *found]
 
 
-def differences(a: Model, b: Model) -> Iterator[str]:
-    """What a caller of ``a`` would notice when given ``b``: signatures, names, order, types, shapes, quantisation."""
+def differences(a: Model, b: Model, *, frozen: bool = False) -> Iterator[str]:
+    """What a caller of ``a`` would notice when given ``b``: signatures, names, order, types, shapes, quantisation.
+
+    With ``frozen``, ``b`` may fix dimensions that ``a`` leaves open.
+    """
     keys = [[s.signature_key for s in m.signature_defs] for m in (a, b)]
     if keys[0] != keys[1]:
         yield f"the signatures are {keys[1]} instead of {keys[0]}"
         return
     for kind in ("inputs", "outputs"):
-        yield from _port_differences(kind, _plain(a, kind), _plain(b, kind))
+        yield from _port_differences(kind, _plain(a, kind), _plain(b, kind), frozen)
         for x, y in zip(a.signature_defs, b.signature_defs, strict=True):
             what = f"{kind} of signature `{x.signature_key}`"
-            yield from _port_differences(what, _named(a, x, getattr(x, kind)), _named(b, y, getattr(y, kind)))
+            ports = _named(a, x, getattr(x, kind)), _named(b, y, getattr(y, kind))
+            yield from _port_differences(what, *ports, frozen)
 
 
 def _plain(model: Model, kind: str) -> tuple[Port, ...]:
@@ -107,7 +111,7 @@ def _port(model: Model, subgraph: int, tensor: int, name: str | None = None) -> 
     )
 
 
-def _port_differences(what: str, a: tuple[Port, ...], b: tuple[Port, ...]) -> Iterator[str]:
+def _port_differences(what: str, a: tuple[Port, ...], b: tuple[Port, ...], frozen: bool) -> Iterator[str]:
     names = [[port.name for port in ports] for ports in (a, b)]
     if names[0] != names[1]:
         yield f"the {what} are {names[1]} instead of {names[0]}"
@@ -118,9 +122,15 @@ def _port_differences(what: str, a: tuple[Port, ...], b: tuple[Port, ...]) -> It
             ("shape", *(_shape(port) for port in (x, y))),
             ("quantisation", *(_quantisation(port) for port in (x, y))),
         ):
-            if was != now:
+            if was != now and not (aspect == "shape" and frozen and _narrows(x, y)):
                 yield f"`{x.name}` of the {what} has {aspect} {now} instead of {was}"
                 break
+
+
+def _narrows(a: Port, b: Port) -> bool:
+    """Whether every shape that ``b`` may have is one that ``a`` may have; without dimensions, that may be any."""
+    pairs = zip(a.signature, b.signature, strict=False)
+    return not a.signature or (len(a.signature) == len(b.signature) and all(x in (-1, y) for x, y in pairs))
 
 
 def _shape(port: Port) -> str:

@@ -209,7 +209,8 @@ class _Runner:
 
     def interface(self) -> list[tuple[Any, ...]]:
         details = [*self.inputs, *self.interpreter.get_output_details()]
-        return [(d["name"], d["dtype"], d["shape"].tolist(), d["quantization"]) for d in details]
+        # The shape itself is as in the file until a run, when only that can tell it.
+        return [(d["name"], d["dtype"], d["shape_signature"].tolist(), d["quantization"]) for d in details]
 
     def __call__(self, values: Inputs) -> list[Array]:
         return self.run(self.interpreter, values)

@@ -205,6 +205,59 @@ def test_convert_with_rules_disabled(files: dict[str, Path], capsys: pytest.Capt
     assert Ran(capsys, "convert", files["good"], "--disable", "nonsense").code == 2
 
 
+def test_explain(files: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    ran = Ran(capsys, "explain", files["good"])
+    assert ran.code == 0
+    assert "Would apply: fuse-activation (1, exact)" in ran.out
+    assert re.search(r"RELU #1 +RELU into CONV_2D", ran.out)
+    ran = Ran(capsys, "explain", "--keep", "conv", "--only", "fuse-activation", files["good"])
+    assert "Declined: fuse-activation (1, exact)" in ran.out
+    assert "output of CONV_2D #0 `conv` is kept as it is by request" in ran.out
+    assert "Would apply\n  nothing" in ran.out
+    assert not list(files["good"].parent.glob("*.litefuse.tflite"))
+
+
+def test_choice_of_rules(files: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    (entry,) = Ran(capsys, "convert", "--json", "--only", "merge-clamps", files["good"]).json["models"]
+    assert entry["applied_counts"] == {"merge-clamps": 1}
+    (entry,) = Ran(capsys, "convert", "--json", "--level", "exact", files["good"]).json["models"]
+    assert entry["numerics"] == "exact"
+    assert Ran(capsys, "convert", "--only", "nonsense", files["good"]).code == 2
+    ran = Ran(capsys, "convert", "--keep", "nonsense", files["good"])
+    assert ran.code == 1
+    assert "no tensor is called `nonsense`" in ran.err
+
+
+def dynamic(path: Path) -> Path:
+    """A model with unknown batch whose reshape computes its target."""
+    b = Builder()
+    x = b.input("image", [-1, 4, 4, 2])
+    shape = b.op(Op.SHAPE, [x], type=TensorType.INT32, shape=[4], out_type=TensorType.INT32)
+    slice_of = [b.constant("begin", [0]), b.constant("end", [1]), b.constant("strides", [1])]
+    count = b.op(Op.STRIDED_SLICE, [shape, *slice_of], shape=[], shrink_axis_mask=1)
+    target = b.op(Op.PACK, [count, b.constant("rest", np.int32(32))], shape=[2], values_count=2)
+    y = b.op(Op.RESHAPE, [x, target], name="flat", shape=[-1, 32])
+    write(b.model([b.op(Op.TANH, [y], shape=[-1, 32])], signature="serving_default"), path)
+    return path
+
+
+def test_shapes_are_fixed_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = dynamic(tmp_path / "dynamic.tflite")
+    ran = Ran(capsys, "convert", "--batch", "2", path)
+    assert ran.code == 0, ran.err
+    assert re.search(r"Fixed shapes\n  image +\[-1, 4, 4, 2\] -> \[2, 4, 4, 2\]", ran.out)
+    result = read(tmp_path / "dynamic.litefuse.tflite").subgraphs[0]
+    assert [t.shape for t in result.tensors if t.name == "image"] == [[2, 4, 4, 2]]
+    assert len(result.operators) == 2, "RESHAPE and TANH"
+    (entry,) = Ran(capsys, "explain", "--json", "--input-shape", "image=3,4,4,2", path).json["models"]
+    assert entry["frozen"]["inputs"] == [
+        {"subgraph": 0, "tensor": "image", "before": [-1, 4, 4, 2], "after": [3, 4, 4, 2]}
+    ]
+    assert set(entry["frozen"]) == documented()["frozen"]
+    for wrong, code in (("image", 2), ("image=1,x", 2), ("nobody=1,4,4,2", 1), ("image=1,5,4,2", 1)):
+        assert Ran(capsys, "convert", "--input-shape", wrong, path).code == code
+
+
 def test_convert_says_when_a_model_was_not_run(files: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
     ran = Ran(capsys, "convert", files["stranger"])
     assert ran.code == 0
@@ -511,6 +564,12 @@ def test_documented_keys_are_the_real_ones(
     same("refused_counts", *declined["refused_counts"])
     assert set(done["seconds"]) == {"reading", "validating", "rewriting", "comparing", "writing"}
 
+    explained = Ran(capsys, "explain", "--json", files["good"], tmp_path / "shared.tflite").json
+    same("every document", explained, beside={"models"})
+    same("explain: a model", *explained["models"])
+    assert set(explained["models"][0]["applicable"][0]) == place - {"reason"}
+    assert set(explained["models"][1]["refused"][0]) == place - {"detail"}
+
     compared = Ran(capsys, "check", "--json", files["good"], files["again"]).json
     same("a comparison", done["check"])
     assert set(compared) == keys["every document"] | keys["check: the document"] | keys["a comparison"]
@@ -521,6 +580,7 @@ def test_documented_keys_are_the_real_ones(
     assert set(rules) == keys["every document"] | keys["rules: the document"]
     seen.add("rules: the document")
     same("a rule", *rules["rules"])
+    seen.add("frozen")  # see test_shapes_are_fixed_on_request
     assert seen == set(keys)
 
 

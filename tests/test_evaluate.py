@@ -356,6 +356,12 @@ def reductions() -> list[Any]:
             cases[f"all-{suffix}"] = Case(Op.REDUCE_ALL, [flags, axis], options)
             cases[f"prod-{suffix}"] = Case(Op.REDUCE_PROD, [small // 2, axis], options)
     cases["prod-shape"] = Case(Op.REDUCE_PROD, [i32(1, 7, 7, 1280), i32([0])])
+    for name, x, segments, count in (
+        ("shape", i32(2, 9, 4, 8), i32(0, 1, 2, 2), 3),
+        ("gaps", i32(2, -3, 4, 8), i32(3, -1, 0, 3), 5),
+        ("rows", np.clip(small, -1, 2), i32(1, 1), 3),
+    ):
+        cases[f"segments-{name}"] = Case(Op.UNSORTED_SEGMENT_PROD, [x, segments, i32(count).reshape(())])
     cases["prod-int64"] = Case(Op.REDUCE_PROD, [np.array([3, 2**20], np.int64), i32([0])])
     cases["sum-overflow"] = Case(Op.SUM, [i32(2**31 - 1, 1), i32([0])], declines=True)
     cases["sum-float"] = Case(Op.SUM, [floats(100), i32([0])], declines=True)

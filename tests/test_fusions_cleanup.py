@@ -20,7 +20,7 @@ from litefuse.schema.tables import Buffer, Metadata
 from tests.rules import apply, assert_same, fuse, kinds, operators, refusals, results
 
 [DEAD] = dead_code.RULES
-[TWINS] = duplicates.RULES
+TWINS, SHARED = duplicates.RULES
 FOLDS = constant_folding.rules()
 SHAPES, FOLD, FOLD_QUANTIZED, FOLD_MATH = FOLDS
 

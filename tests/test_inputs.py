@@ -50,6 +50,13 @@ class TestValues:
         if type == TensorType.FLOAT32:
             assert np.isfinite(value).all() == (case.name not in ("nan", "infinite"))
 
+    @pytest.mark.parametrize("case", [case for case in CASES if case.extreme])
+    def test_extreme_values_can_be_left_out(self, case: Case) -> None:
+        value, calm = (feed().values(case, SHAPE, 0, calm=calm) for calm in (False, True))
+        extreme = ~(np.abs(value) < 1e6)
+        assert 0 < np.count_nonzero(extreme) < value.size / 20
+        assert np.array_equal(calm, np.where(extreme, np.float32(0), value))
+
     def test_magnitudes(self) -> None:
         largest = {case.name: np.nanmax(np.abs(values(feed(), case.name))) for case in CASES}
         assert largest["zeros"] == 0

@@ -122,6 +122,34 @@ def test_selection() -> None:
         select(rules, disabled=["nonsense"])
 
 
+def test_only_some_rules() -> None:
+    rules = [AbsOfNeg(), Restless()]
+    assert select(rules, only=["restless"]) == rules[1:]
+    assert select(rules, only=["restless"], disabled=["restless"]) == []
+    with pytest.raises(LitefuseError, match="no rule `nonsense`"):
+        select(rules, only=["nonsense"])
+
+
+def test_kept_tensors_stay() -> None:
+    for name, reason in (("neg_0", ["output of NEG #0 `neg_0` is kept as it is by request"]), ("abs_1", [])):
+        model = chain(Op.NEG, Op.ABS, Op.EXP)
+        report = run(model, [AbsOfNeg()], keep=[name])
+        assert kinds(model) == ["NEG", "ABS", "EXP"]
+        assert [c.reason for c in report.refused] == reason
+    with pytest.raises(LitefuseError, match="no tensor is called `nonsense`"):
+        run(chain(Op.NEG), [], keep=["nonsense"])
+
+
+def test_weights_of_a_kept_operator_stay() -> None:
+    b = Builder()
+    y = b.op(Op.MUL, [b.input("x", [1, 2, 2, 4]), b.constant("s", [1.0, 2.0, 3.0, 4.0])])
+    w, bias = b.constant("w", np.eye(4, dtype=np.float32).reshape(4, 1, 1, 4)), b.constant("b", [0.0] * 4)
+    model = b.model([b.op(Op.CONV_2D, [y, w, bias], name="conv", shape=[1, 2, 2, 4])])
+    report = run(model, batch_norm.RULES, keep=["conv"])
+    assert kinds(model) == ["MUL", "CONV_2D"]
+    assert [c.reason for c in report.refused] == ["CONV_2D #1 `conv` is kept as it is by request"]
+
+
 def test_progress_is_told() -> None:
     lines: list[str] = []
     run(chain(Op.NEG, Op.ABS), [AbsOfNeg()], lines.append)

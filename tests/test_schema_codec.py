@@ -352,7 +352,9 @@ def test_every_table_round_trips(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("parent", "field"), [(c, f) for c in Table.registry.values() for f in c.fields if f.kind == UNION], ids=str
+    ("parent", "field"),
+    [(c, f) for c in Table.registry.values() for f in c.fields if f.kind == UNION],
+    ids=lambda value: value.__name__ if isinstance(value, type) else value.name,
 )
 def test_every_member_of_every_union_round_trips(parent: type[Table], field: Field) -> None:
     assert field.union is not None

@@ -2,16 +2,30 @@
 
 from litefuse.fusions import (
     activation,
+    arithmetic,
     batch_norm,
     constant_folding,
     dead_code,
     duplicates,
+    elu,
+    gelu,
+    hard_swish,
+    horizontal,
     identity,
     leaky_relu,
+    matmul,
+    normalization,
     prelu,
+    quantization,
+    quantized_batch_norm,
+    reductions,
+    shape_folding,
+    sigmoid,
     sink_activation,
+    softmax,
+    softplus,
 )
-from litefuse.fusions.pipeline import Candidate, FusionReport, run, select
+from litefuse.fusions.pipeline import LEVELS, Candidate, FusionReport, run, select
 from litefuse.fusions.rule import Applied, ModelRule, Numerics, PatternRule, Refused, Rule
 
 
@@ -26,18 +40,33 @@ def rules(*, widen_fp16: bool = False) -> tuple[Rule, ...]:
     """
     return (
         *constant_folding.rules(widen_fp16),
+        *shape_folding.RULES,
         *identity.RULES,
         *dead_code.RULES,
         *duplicates.RULES,
+        *hard_swish.RULES,
+        *gelu.RULES,
+        *sigmoid.RULES,
+        *elu.RULES,
+        *softplus.RULES,
+        *softmax.RULES,
+        *reductions.RULES,
+        *normalization.RULES,
         *prelu.RULES,
         *leaky_relu.RULES,
+        *matmul.RULES,
+        *quantization.RULES,
         *batch_norm.RULES,
+        *arithmetic.RULES,
         *activation.RULES,
         *sink_activation.RULES,
+        *quantized_batch_norm.RULES,
+        *horizontal.RULES,
     )
 
 
 __all__ = [
+    "LEVELS",
     "Applied",
     "Candidate",
     "FusionReport",

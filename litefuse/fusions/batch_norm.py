@@ -454,6 +454,8 @@ class _Forward:
     def _into(self, op: Operator, tensor: int, shape: tuple[int, ...], affine: Affine) -> Plan:
         graph = self.graph
         kind = graph.kind(op)
+        if graph.is_kept(op):
+            raise _No(f"{graph.where(op)} is kept as it is by request")
         if kind in _WEIGHTED:
             if op.inputs.count(tensor) != 1 or op.inputs[_WEIGHTED[kind][0]] != tensor:
                 raise _No

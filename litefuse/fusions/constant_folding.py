@@ -19,6 +19,7 @@ import numpy as np
 from litefuse.fusions.identity import same_quantization
 from litefuse.fusions.rule import Applied, Numerics, Outcome, Refused, Rule
 from litefuse.graph import Graph
+from litefuse.graph.declared import contradiction
 from litefuse.graph.evaluate import evaluate
 from litefuse.graph.graph import NOT_PURE, Array
 from litefuse.graph.infer import infer_operator
@@ -121,6 +122,8 @@ class FoldShape(Rule):
         dtype = NUMPY.get(graph.type(out))
         if value is None or dtype is None or dtype.kind != "i":
             return None
+        if reason := contradiction(graph, x):
+            return Refused(reason)
         return _to_constants(graph, op, [value.astype(dtype)])
 
 

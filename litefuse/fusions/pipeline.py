@@ -54,24 +54,38 @@ class FusionReport:
         return counts
 
 
-def run(model: Model, rules: Sequence[Rule], progress: Callable[[str], None] | None = None) -> FusionReport:
+def run(
+    model: Model,
+    rules: Sequence[Rule],
+    progress: Callable[[str], None] | None = None,
+    *,
+    keep: Iterable[str] = (),
+) -> FusionReport:
     """Rewrites ``model`` in place with ``rules`` and returns what happened.
 
     Args:
         model: any model; unknown operators, custom operators and control flow are left as they are.
         rules: the rules to use, in order.
         progress: called with a line of text now and then.
+        keep: names of tensors that must stay as they are, with the operators that compute them.
 
     Raises:
-        LitefuseError: the rules do not come to an end, which is a defect of litefuse.
+        LitefuseError: a name in ``keep`` is not that of a tensor; or the rules do not come to an end, which is a
+            defect of litefuse.
     """
     report = FusionReport()
+    keep = frozenset(keep)
+    missing = keep - {tensor.name for subgraph in model.subgraphs for tensor in subgraph.tensors}
+    if missing:
+        raise LitefuseError(
+            f"no tensor is called `{min(missing)}`, which was to be kept; `litefuse inspect` lists them"
+        )
     left_alone = decompositions(model)
     before = [list(subgraph.operators) for subgraph in model.subgraphs]
     for index in range(len(model.subgraphs)):
         if index in left_alone:
             continue
-        graph = Graph(model, index)
+        graph = Graph(model, index, keep)
         _Settler(graph, rules, report).settle(progress)
         graph.commit()
     for rule in rules:
@@ -128,6 +142,8 @@ class _Settler:
 
     def _offer(self, op: Operator) -> bool:
         graph, changed = self.graph, False
+        if graph.is_kept(op):
+            return False
         for rule in self.by_kind.get(graph.kind(op), ()):
             where = graph.where(op)
             outcome = rule.apply(graph, op)
@@ -175,11 +191,28 @@ def decompositions(model: Model) -> frozenset[int]:
     )
 
 
-def select(rules: Iterable[Rule], disabled: Iterable[str] = (), classes: Iterable[Numerics] = Numerics) -> list[Rule]:
-    """The rules of the given classes without those disabled by name. Raises LitefuseError for an unknown name."""
+# What each level of `--level` allows.
+LEVELS: dict[str, frozenset[Numerics]] = {
+    "exact": frozenset({Numerics.EXACT}),
+    "default": frozenset({Numerics.EXACT, Numerics.REASSOCIATED, Numerics.QUANTIZED, Numerics.REPAIR}),
+    "aggressive": frozenset(Numerics),
+}
+
+
+def select(
+    rules: Iterable[Rule],
+    disabled: Iterable[str] = (),
+    classes: Iterable[Numerics] = Numerics,
+    *,
+    only: Iterable[str] = (),
+) -> list[Rule]:
+    """The rules of the given classes, without those disabled by name and, if any are named, ``only`` those.
+
+    Raises LitefuseError for an unknown name.
+    """
     rules = list(rules)
-    names = {rule.name for rule in rules}
-    for name in disabled:
-        if name not in names:
-            raise LitefuseError(f"there is no rule `{name}`; `litefuse rules` lists them all")
-    return [r for r in rules if r.name not in set(disabled) and r.numerics in set(classes)]
+    disabled, only, classes = set(disabled), set(only), set(classes)
+    unknown = (disabled | only) - {rule.name for rule in rules}
+    if unknown:
+        raise LitefuseError(f"there is no rule `{min(unknown)}`; `litefuse rules` lists them all")
+    return [r for r in rules if r.name not in disabled and (not only or r.name in only) and r.numerics in classes]

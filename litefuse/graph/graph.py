@@ -7,7 +7,7 @@ A :class:`Graph` works on the schema's own tables. Tensors are named by their in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -73,9 +73,10 @@ class Graph:
     Args:
         model: the model; it is changed by the editing methods.
         index: which of its subgraphs.
+        keep: names of tensors that must stay as they are, with the operators that compute them.
     """
 
-    def __init__(self, model: Model, index: int = 0) -> None:
+    def __init__(self, model: Model, index: int = 0, keep: Container[str] = ()) -> None:
         self.model = model
         self.index = index
         self.subgraph = model.subgraphs[index]
@@ -91,7 +92,9 @@ class Graph:
         self._readers: dict[int, list[Operator]] = {}
         self._names: dict[str, int] | None = None
         self.inputs = frozenset(self.subgraph.inputs)
-        self.outputs = frozenset(self.subgraph.outputs)
+        self.kept = frozenset(i for i, t in enumerate(self.tensors) if t.name is not None and t.name in keep)
+        # A kept tensor is as untouchable as one that leaves the graph.
+        self.outputs = frozenset(self.subgraph.outputs) | self.kept
         last: Operator | None = None
         for i, op in enumerate(self.subgraph.operators):
             self._origin[op] = i
@@ -151,6 +154,8 @@ class Graph:
         others = [r for r in self.readers(tensor) if not any(r is i for i in insiders)]
         maker = self.producer(tensor)
         what = f"output of {self.where(maker)}" if maker else f"tensor `{self.name(tensor)}`"
+        if tensor in self.kept:
+            return f"{what} is kept as it is by request"
         if tensor in self.outputs:
             return f"{what} is also an output of the model"
         return f"{what} is also read by {self.where(others[0])}" if others else None
@@ -231,6 +236,10 @@ class Graph:
             return None
         data = self.model.buffers[t.buffer].data
         return as_bytes(data) if data is not None and len(data) else None
+
+    def is_kept(self, op: Operator) -> bool:
+        """Whether an operator was named as one that must stay as it is."""
+        return not self.kept.isdisjoint(op.outputs)
 
     def where(self, op: Operator) -> Location:
         """Where an operator stood in the input file; for operators made by rewrites, where what they replace stood."""

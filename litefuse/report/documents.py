@@ -16,8 +16,9 @@ from litefuse.report.stats import ModelStats, OperatorStats, SubgraphStats, Tens
 
 if TYPE_CHECKING:
     from litefuse.check import CheckResult
-    from litefuse.convert import Conversion
+    from litefuse.convert import Conversion, Explanation
     from litefuse.fusions import Candidate, Rule
+    from litefuse.graph.freeze import FreezeReport
     from litefuse.schema.validate import Problem
 
 FORMAT = 1
@@ -170,10 +171,53 @@ def conversion(file: str, done: Conversion) -> Document:
         "applied_counts": fusions.counts(),
         "refused": [_candidate(c, "reason") for c in fusions.refused],
         "refused_counts": refusals(fusions.refused),
+        "frozen": frozen(done.frozen),
         "notes": [text(n) for n in fusions.notes],
         "problems": _problems(done.problems),
         "check": None if done.check is None else comparison(done.check),
         "seconds": {stage: round(t, 6) for stage, t in done.seconds.items()},
+    }
+
+
+def explanation(file: str, found: Explanation) -> Document:
+    """The entry of a model in the document of `litefuse explain`."""
+    fusions = found.fusions
+    numerics = {r.name: r.numerics.value for r in found.rules}
+    return {
+        "file": text(file),
+        "applicable": [_candidate(c, "detail", numerics=numerics[c.rule]) for c in fusions.applied],
+        "refused": [_candidate(c, "reason", numerics=numerics[c.rule]) for c in fusions.refused],
+        "frozen": frozen(found.frozen),
+        "notes": [text(n) for n in fusions.notes],
+    }
+
+
+def frozen(report: FreezeReport | None) -> Document | None:
+    """Which shapes were fixed, and which could not be; None when none were to be."""
+    if report is None:
+        return None
+    return {
+        "inputs": [
+            {
+                "subgraph": i.subgraph,
+                "tensor": text(i.tensor),
+                "before": None if i.before is None else list(i.before),
+                "after": list(i.after),
+            }
+            for i in report.inputs
+        ],
+        "fixed": report.fixed,
+        "folded": report.folded,
+        "dynamic": [
+            {
+                "subgraph": d.subgraph,
+                "tensor": text(d.tensor),
+                "shape": None if d.shape is None else list(d.shape),
+                "reason": text(d.reason),
+            }
+            for d in report.dynamic
+        ],
+        "notes": [text(n) for n in report.notes],
     }
 
 

@@ -253,6 +253,7 @@ def conversion(out: Console, document: Document) -> None:
         _section(out, grid, "Applied")
     else:
         _section(out, Text("no rule applies; everything that the file needs is kept"), "Applied")
+    _frozen(out, d["frozen"])
     _refusals(out, d["refused_counts"])
     notes = list(d["notes"])
     if d["not_run"]:
@@ -270,6 +271,48 @@ def conversion(out: Console, document: Document) -> None:
     if d["output"]:
         out.print()
         out.print(Text.assemble("written to ", (d["output"], "bold")))
+
+
+def explanation(out: Console, document: Document) -> None:
+    """Shows every candidate of a model: what would be applied where, and what would not and why."""
+    d = clean(document)
+    out.print(Text(d["file"], "bold"))
+    for title, key, why in (("Would apply", "applicable", "detail"), ("Declined", "refused", "reason")):
+        groups: dict[str, list[Document]] = {}
+        for candidate in d[key]:
+            groups.setdefault(candidate["rule"], []).append(candidate)
+        if not groups:
+            _section(out, Text("nothing"), title)
+        for rule, candidates in groups.items():
+            grid = _grid("left", "left")
+            for c in candidates:
+                where = f"{c['kind']} #{c['operator']}" + (f" of subgraph {c['subgraph']}" if c["subgraph"] else "")
+                grid.add_row(where if c["operator"] >= 0 else "the model", c[why] or f"`{c['tensor']}`")
+            _section(out, grid, f"{title}: {rule} ({len(candidates)}, {candidates[0]['numerics']})")
+    _frozen(out, d["frozen"])
+    if d["notes"]:
+        grid = _grid("left")
+        for note in d["notes"]:
+            grid.add_row(note)
+        _section(out, grid, "Notes")
+
+
+def _frozen(out: Console, document: Document | None) -> None:
+    if document is None:
+        return
+    grid = _grid("left", "left")
+    for entry in document["inputs"]:
+        grid.add_row(entry["tensor"], f"{entry['before']} -> {entry['after']}")
+    _section(out, grid, "Fixed shapes")
+    fixed = f"{_plural(document['fixed'], 'tensor')} fixed, {_plural(document['folded'], 'shape operator')} folded"
+    _indented(out, Text(fixed))
+    for entry in document["dynamic"][:_TOP]:
+        _indented(out, Text(f"{entry['tensor']} stays {entry['shape'] or 'unknown'}: {entry['reason']}"))
+    hidden = len(document["dynamic"]) - _TOP
+    if hidden > 0:
+        _indented(out, Text(f"and {_plural(hidden, 'more tensor')}; --json lists them all"))
+    for note in document["notes"]:
+        _indented(out, Text(note))
 
 
 def _before_after(before: Document, after: Document) -> Table:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from litefuse.graph.graph import Graph
 from litefuse.graph.infer.propagate import run
@@ -17,6 +18,36 @@ from litefuse.graph.infer.site import (
     rule,
 )
 from litefuse.schema.operators import Op
+
+
+class Call(NamedTuple):
+    """One subgraph that an operator runs."""
+
+    subgraph: int
+    tensors: Sequence[int]
+    """The caller's tensors that have the shapes of the callee's inputs."""
+    values: bool = True
+    """Whether they have the values too."""
+    definition: bool = False
+    """Whether the subgraph is the decomposition of a composite."""
+
+
+def calls(site: Site) -> Iterator[Call]:
+    """The subgraphs that an operator runs, some of them perhaps not in every run."""
+    op = site.op
+    if site.kind is Op.IF:
+        yield Call(site.option("then_subgraph_index"), op.inputs[1:])
+        yield Call(site.option("else_subgraph_index"), op.inputs[1:])
+    elif site.kind is Op.STABLEHLO_CASE:
+        yield from (Call(index, op.inputs[1:]) for index in site.option("branch_subgraph_indices") or ())
+    elif site.kind is Op.WHILE:
+        # The outputs' shapes are those that hold in every round.
+        yield Call(site.option("cond_subgraph_index"), op.outputs, values=False)
+        yield Call(site.option("body_subgraph_index"), op.outputs, values=False)
+    elif site.kind is Op.STABLEHLO_COMPOSITE:
+        yield Call(site.option("decomposition_subgraph_index"), op.inputs, definition=True)
+    elif site.kind is Op.CALL_ONCE:
+        yield Call(site.option("init_subgraph_index"), ())
 
 
 def _call(site: Site, index: int, arguments: Sequence[TensorSpec], values: Sequence[int] = ()) -> list[TensorSpec]:

@@ -31,6 +31,7 @@ class Style(Enum):
     MOVES = "moves elements without looking at them"
     ELEMENTWISE = "computes each element from those in the same place, broadcast"
     REDUCES = "combines elements along the axes in input 1"
+    SEGMENTS = "combines slices that have the same number in input 1"
 
 
 ALL = -1
@@ -405,6 +406,17 @@ def _reduce(site: Site, x: Array, axes: Array) -> Result:
     if bound >= (2**31 if site.type(0) == TensorType.INT32 else 2**62):
         return None
     return np.asarray(_REDUCTIONS[site.kind](x, axis=along, dtype=x.dtype)).reshape(site.out())
+
+
+@_kernel(Op.UNSORTED_SEGMENT_PROD, style=Style.SEGMENTS)
+def _segment_product(site: Site, x: Array, segments: Array, count: Array) -> Result:
+    bound = np.prod(np.maximum(np.abs(x.astype(np.float64)), 1))
+    if site.type(0) != TensorType.INT32 or bound >= 2**31:
+        return None
+    result = np.ones(site.out(), x.dtype)
+    used = segments >= 0  # negative numbers are no segment
+    np.multiply.at(result, segments[used], x[used])
+    return result
 
 
 # -- conversions ---------------------------------------------------------------------------------------------------

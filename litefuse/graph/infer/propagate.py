@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from litefuse.graph.graph import Graph
 from litefuse.graph.infer.site import Facts, Shape, ShapeError, Site, TensorSpec, infer
@@ -41,9 +41,12 @@ def propagate(graph: Graph, input_shapes: Mapping[int, Sequence[int]] | None = N
     return facts
 
 
-def run(facts: Facts) -> None:
-    """Adds what can be known of every operator's outputs to ``facts``."""
-    for op in facts.graph.operators():
+def run(facts: Facts, operators: Iterable[Operator] | None = None) -> None:
+    """Adds what can be known of the outputs of operators, by default of all of them, to ``facts``.
+
+    ``operators`` are in execution order; what they read from others is as the file declares it.
+    """
+    for op in facts.graph.operators() if operators is None else operators:
         site = Site(facts, op)
         try:
             specs = infer(site)

@@ -82,6 +82,13 @@ class Facts:
             return np.zeros(shape, NUMPY[type])
         return None
 
+    def whole(self, tensor: int) -> Array | None:
+        """The value of a tensor in its own type, or None when it is not wholly known."""
+        value = self.value(tensor)
+        if value is None or (value.dtype == np.int64 and bool(np.any(value == UNKNOWN))):
+            return None
+        return value
+
 
 class Site:
     """An operator with what is known about its inputs.
@@ -140,10 +147,7 @@ class Site:
 
     def value(self, index: int) -> Array | None:
         """The value of input ``index`` in its own type, or None when it is not wholly known."""
-        value = self.facts.value(self.tensor(index))
-        if value is None or (value.dtype == np.int64 and bool(np.any(value == UNKNOWN))):
-            return None
-        return value
+        return self.facts.whole(self.tensor(index))
 
     def partial(self, index: int) -> Array:
         """The elements of an integer tensor of static shape, as int64 with UNKNOWN elements (perhaps all)."""

@@ -37,7 +37,7 @@ def fold(site: Site) -> list[Array | None]:
             found = _computed(site, kernel)
     except (ShapeError, Unknown):
         return nothing
-    if found is None:
+    if found is None or len(found) != len(site.outputs):
         return nothing
     return [_settled(value, spec.type) for value, spec in zip(found, site.outputs, strict=True)]
 
@@ -70,6 +70,11 @@ def _computed(site: Site, kernel: Kernel) -> list[Array] | None:
     if kernel.style is Style.REDUCES:
         axes, keep = reduced_axes(site), bool(site.option("keep_dims"))
         mark = np.any(marks[0], axis=axes, keepdims=keep)
+    elif kernel.style is Style.SEGMENTS:
+        segments = operands[1]
+        assert segments is not None
+        mark = np.zeros(found[0].shape, np.bool_)
+        np.logical_or.at(mark, segments[segments >= 0], marks[0][segments >= 0])
     else:
         mark = np.broadcast_to(np.logical_or.reduce(np.broadcast_arrays(*marks)), found[0].shape)
     return [np.where(mark, UNKNOWN, found[0].astype(np.int64))]
