@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Callable
 from enum import IntEnum
@@ -52,7 +53,9 @@ def _text(command: click.Command) -> str:
 
 
 def _spelling(option: click.Option) -> str:
-    value = "" if option.is_flag else " " + (option.metavar or option.type.name.upper())
+    choices = "|".join(option.type.choices) if isinstance(option.type, click.Choice) else ""
+    value = "" if option.is_flag else " " + (option.metavar or choices or option.type.name.upper())
+    value = value.replace("|", "\\|")
     return ", ".join(option.opts) + value
 
 
@@ -155,10 +158,15 @@ PAGES: dict[str, Callable[[], str]] = {
 }
 
 
+def rendered(page: Callable[[], str]) -> str:
+    """A page with the roles of docstrings, such as :mod:`litefuse.check`, as plain names."""
+    return re.sub(r":\w+:`~?([^`]+)`", r"`\1`", page())
+
+
 def main() -> None:
     """Writes every page."""
     for name, page in PAGES.items():
-        (HERE / name).write_text(page(), encoding="utf-8")
+        (HERE / name).write_text(rendered(page), encoding="utf-8")
         print(HERE / name)
 
 

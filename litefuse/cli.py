@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from litefuse import __version__
-from litefuse.errors import CheckError, LitefuseError, RuntimeMissingError
+from litefuse.errors import CheckError, LitefuseError, OutputError, RuntimeMissingError
 
 if TYPE_CHECKING:
     from litefuse.report.documents import Document
@@ -58,7 +58,8 @@ def choice_options(command: Callable[..., int]) -> Callable[..., int]:
             type=click.Choice(["exact", "default", "aggressive"]),
             default="default",
             show_default=True,
-            help="How exact the rules must be: `exact` ones only, or all classes (see docs/numerics.md).",
+            help="How exact the rules must be: `exact` ones only, or all classes (`aggressive` is the same as `default` "
+            "so far); see docs/numerics.md.",
         ),
         click.option(
             "--keep",
@@ -173,8 +174,9 @@ def inspect(models: tuple[Path, ...], as_json: bool) -> int:
 @click.option(
     "-o",
     "--output",
-    type=model_file,
-    help="The file to write, or a directory to write to. The default is MODEL.litefuse.tflite beside the input.",
+    metavar="PATH",
+    help="The file to write. With several models, or a slash at the end, a directory to write to, which is made if "
+    "need be. The default is MODEL.litefuse.tflite beside the input.",
 )
 @choice_options
 @click.option("--no-check", is_flag=True, help="Do not compare the result with the original.")
@@ -183,7 +185,7 @@ def inspect(models: tuple[Path, ...], as_json: bool) -> int:
 @json_flag
 def convert(
     models: tuple[Path, ...],
-    output: Path | None,
+    output: str | None,
     no_check: bool,
     jobs: int,
     seed: int,
@@ -194,8 +196,10 @@ def convert(
 
     The original and the result are run on the same inputs before anything is written. A model that the runtime cannot
     run is rewritten by exact rules only. Of several models, each is converted in a process of its own, and one that
-    fails does not stop the others.
+    fails does not stop the others; those called *.litefuse.tflite are results already and are left out.
     """
+    if len(models) > 1:
+        models = tuple(m for m in models if not m.name.endswith(".litefuse.tflite")) or models
     outputs = _outputs(models, output)
     options = _choices(**choices) | {"check": not no_check, "seed": seed}
     if len(models) > 1:
@@ -253,12 +257,16 @@ def convert_one(path: Path, output: Path, options: dict[str, Any], say: Callable
     return documents.conversion(str(path), convert(path, output, **options, progress=say))
 
 
-def _outputs(models: Sequence[Path], output: Path | None) -> dict[Path, Path]:
-    """Where the result of each model goes."""
-    if output is not None and not output.is_dir():
-        if len(models) > 1:
-            raise click.UsageError(f"with several models, --output must be a directory, which {output} is not")
-        return {models[0]: output}
+def _outputs(models: Sequence[Path], where: str | None) -> dict[Path, Path]:
+    """Where the result of each model goes. Makes the directory when that is what ``where`` must be."""
+    output = None if where is None else Path(where)
+    if where is not None and output is not None and not output.is_dir():
+        if len(models) == 1 and not where.endswith(("/", os.sep)):
+            return {models[0]: output}
+        try:
+            output.mkdir(parents=True)
+        except OSError as error:
+            raise OutputError(f"{output}: cannot be made a directory: {error.strerror or error}") from None
     taken: dict[Path, Path] = {}
     for model in models:
         name = (model.stem if model.suffix == ".tflite" else model.name) + ".litefuse.tflite"
@@ -328,9 +336,10 @@ def explain(models: tuple[Path, ...], as_json: bool, **choices: Any) -> int:
 @litefuse.command()
 @click.argument("original", metavar="A", type=model_file)
 @click.argument("other", metavar="B", type=model_file)
+@click.option("--frozen", is_flag=True, help="B may fix dimensions that A leaves open, as `convert --batch` does.")
 @seed_option
 @json_flag
-def check(original: Path, other: Path, seed: int, as_json: bool) -> int:
+def check(original: Path, other: Path, frozen: bool, seed: int, as_json: bool) -> int:
     """Compares what two models compute on the same inputs.
 
     Exits with 4 when the difference is beyond what rounding explains, and with 5 when the models cannot be run.
@@ -342,7 +351,7 @@ def check(original: Path, other: Path, seed: int, as_json: bool) -> int:
     read(original)  # so that what cannot be read is said of the right file
     read(other)
     with _progress() as say:
-        result = compare(original, other, seed=seed, progress=say, isolated=True)
+        result = compare(original, other, seed=seed, progress=say, isolated=True, frozen=frozen)
     content = documents.comparison(result)
     if as_json:
         files = [documents.text(str(path)) for path in (original, other)]

@@ -209,7 +209,7 @@ def test_explain(files: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> 
     ran = Ran(capsys, "explain", files["good"])
     assert ran.code == 0
     assert "Would apply: fuse-activation (1, exact)" in ran.out
-    assert re.search(r"RELU #1 +RELU into CONV_2D", ran.out)
+    assert re.search(r"RELU #1 +`relu`: RELU into CONV_2D", ran.out)
     ran = Ran(capsys, "explain", "--keep", "conv", "--only", "fuse-activation", files["good"])
     assert "Declined: fuse-activation (1, exact)" in ran.out
     assert "output of CONV_2D #0 `conv` is kept as it is by request" in ran.out
@@ -261,13 +261,28 @@ def test_shapes_are_fixed_on_request(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_convert_says_when_a_model_was_not_run(files: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
     ran = Ran(capsys, "convert", files["stranger"])
     assert ran.code == 0
-    assert re.search(r"Notes\n  not run, so only exact rules were used: .*NobodyKnowsThis", ran.out)
+    assert re.search(
+        r"Notes\n  the original cannot be run here, so only exact rules may be used: .*NobodyKnowsThis", ran.out
+    )
+    assert "not run, so nothing was compared" in ran.out
+    assert ran.out.rstrip().endswith("(not compared)")
 
 
 def test_convert_to_a_directory(files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "out").mkdir()
     assert Ran(capsys, "convert", "--no-check", files["good"], "-o", tmp_path / "out").code == 0
     assert (tmp_path / "out" / "good.litefuse.tflite").exists()
+
+
+def test_directories_are_made(files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert Ran(capsys, "convert", files["good"], "-o", f"{tmp_path}/one/").code == 0
+    assert (tmp_path / "one" / "good.litefuse.tflite").exists()
+    again = tmp_path / "one" / "good.litefuse.tflite"
+    assert Ran(capsys, "convert", files["good"], files["other"], again, "-o", tmp_path / "two").code == 0
+    assert sorted(p.name for p in (tmp_path / "two").iterdir()) == ["good.litefuse.tflite", "other.litefuse.tflite"]
+    ran = Ran(capsys, "convert", files["good"], files["other"], "-o", files["bad"])
+    assert ran.code == 6
+    assert "cannot be made a directory" in ran.err
 
 
 def test_convert_never_overwrites_its_input(files: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
@@ -281,7 +296,6 @@ def test_convert_never_overwrites_its_input(files: dict[str, Path], capsys: pyte
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["{good}", "{again}", "-o", "{good}.out"], "must be a directory"),
         (["{good}", "{good}", "-o", "{dir}"], "would both become"),
         (["{good}", "{good}"], "would both become"),
         ([], "Missing argument"),
@@ -493,7 +507,8 @@ def generator() -> ModuleType:
 
 def test_generated_pages_are_up_to_date() -> None:
     for name, page in generator().PAGES.items():
-        assert (DOCS / name).read_text(encoding="utf-8") == page(), "run `python docs/generate.py`"
+        text = generator().rendered(page)
+        assert (DOCS / name).read_text(encoding="utf-8") == text, "run `python docs/generate.py`"
 
 
 def documented() -> dict[str, set[str]]:

@@ -139,7 +139,7 @@ class ShareConstants(ModelRule):
     def finish(self, model: Model) -> Applied | None:
         """Shares what can be shared."""
         saved = share_buffers(model)
-        return Applied(f"{saved} bytes saved") if saved else None
+        return Applied(f"{saved} bytes are not stored twice") if saved else None
 
 
 def share_buffers(model: Model) -> int:

@@ -78,7 +78,7 @@ def run(
     missing = keep - {tensor.name for subgraph in model.subgraphs for tensor in subgraph.tensors}
     if missing:
         raise LitefuseError(
-            f"no tensor is called `{min(missing)}`, which was to be kept; `litefuse inspect` lists them"
+            f"no tensor is called `{min(missing)}`, which was to be kept; `litefuse inspect --json` lists them"
         )
     left_alone = decompositions(model)
     before = [list(subgraph.operators) for subgraph in model.subgraphs]

@@ -252,12 +252,12 @@ def conversion(out: Console, document: Document) -> None:
             grid.add_row(str(count), name, numerics[name])
         _section(out, grid, "Applied")
     else:
-        _section(out, Text("no rule applies; everything that the file needs is kept"), "Applied")
+        _section(out, Text("no rule applies; the file is at most encoded more compactly"), "Applied")
     _frozen(out, d["frozen"])
     _refusals(out, d["refused_counts"])
     notes = list(d["notes"])
     if d["not_run"]:
-        notes.insert(0, f"not run, so only exact rules were used: {d['not_run']}")
+        notes.insert(0, f"the original cannot be run here, so only exact rules may be used: {d['not_run']}")
     if notes:
         grid = _grid("left")
         for note in notes:
@@ -266,11 +266,14 @@ def conversion(out: Console, document: Document) -> None:
     _problems(out, d["problems"], "Problems of the original")
     if d["check"] is None:
         _section(out, Text("not done"), "Check")
-    elif not d["check"]["skipped"]:
+    elif d["check"]["skipped"]:
+        _section(out, Text("not run, so nothing was compared", "bold yellow"), "Check")
+    else:
         comparison(out, d["check"])
     if d["output"]:
+        compared = d["check"] is not None and not d["check"]["skipped"]
         out.print()
-        out.print(Text.assemble("written to ", (d["output"], "bold")))
+        out.print(Text.assemble("written to ", (d["output"], "bold"), "" if compared else " (not compared)"))
 
 
 def explanation(out: Console, document: Document) -> None:
@@ -285,9 +288,12 @@ def explanation(out: Console, document: Document) -> None:
             _section(out, Text("nothing"), title)
         for rule, candidates in groups.items():
             grid = _grid("left", "left")
-            for c in candidates:
+            for c in sorted(candidates, key=lambda c: (c["subgraph"], c["operator"])):
                 where = f"{c['kind']} #{c['operator']}" + (f" of subgraph {c['subgraph']}" if c["subgraph"] else "")
-                grid.add_row(where if c["operator"] >= 0 else "the model", c[why] or f"`{c['tensor']}`")
+                if c["operator"] >= 0:
+                    grid.add_row(where, f"`{c['tensor']}`" + (f": {c[why]}" if c[why] else ""))
+                else:
+                    grid.add_row("the model", c[why])
             _section(out, grid, f"{title}: {rule} ({len(candidates)}, {candidates[0]['numerics']})")
     _frozen(out, d["frozen"])
     if d["notes"]:
