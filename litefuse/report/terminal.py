@@ -244,7 +244,7 @@ def conversion(out: Console, document: Document) -> None:
     d = clean(document)
     before, after = d["before"], d["after"]
     out.print(Text(d["file"], "bold"))
-    _section(out, _before_after(before, after))
+    _section(out, _before_after(before, after, sized=d["frozen"] is None))
     if d["applied_counts"]:
         grid = _grid("right", "left", "left")
         numerics = {c["rule"]: c["numerics"] for c in d["applied"]}
@@ -321,7 +321,7 @@ def _frozen(out: Console, document: Document | None) -> None:
         _indented(out, Text(note))
 
 
-def _before_after(before: Document, after: Document) -> Table:
+def _before_after(before: Document, after: Document, *, sized: bool) -> Table:
     grid = _grid("left", "right", "right", "right")
     grid.add_row("", "before", "after", "")
     operators = before["operators"], after["operators"]
@@ -340,7 +340,10 @@ def _before_after(before: Document, after: Document) -> Table:
         ("file", "file_bytes", "B"),
     ):
         if before[key] is not None and after[key] is not None:
-            grid.add_row(title, amount(before[key], unit), amount(after[key], unit), change(before[key], after[key]))
+            # With open dimensions, what an operator does before is known in part only and compares with nothing.
+            comparable = sized or key in ("weight_bytes", "file_bytes")
+            moved = change(before[key], after[key]) if comparable else "(open dimensions before)"
+            grid.add_row(title, amount(before[key], unit), amount(after[key], unit), moved)
     return grid
 
 
