@@ -123,7 +123,7 @@ ROWS: list[tuple[str, tuple[int, ...], Layers, str | None]] = [
     ),
     ("Normalization -> conv", IMAGE, normalization, r"CONV_2D"),
     ("Rescaling -> conv", IMAGE, sequence(lambda x: layers.Rescaling(1 / 127.5, -1)(x), conv()), r"CONV_2D"),
-    ("UpSampling2D(2)", IMAGE, lambda x: layers.UpSampling2D(2)(x), r"RESIZE_NEAREST_NEIGHBOR"),
+    ("UpSampling2D(2)", (16, 16, 32), lambda x: layers.UpSampling2D(2)(x), r"RESIZE_NEAREST_NEIGHBOR"),
     (
         "0.16667*x*relu6(x+3)",
         IMAGE,

@@ -6,6 +6,7 @@ from litefuse.fusions import (
     batch_norm,
     constant_folding,
     dead_code,
+    dilation,
     duplicates,
     elu,
     gelu,
@@ -15,15 +16,20 @@ from litefuse.fusions import (
     leaky_relu,
     matmul,
     normalization,
+    padding,
     prelu,
     quantization,
     quantized_batch_norm,
     reductions,
+    reshapes,
     shape_folding,
     sigmoid,
     sink_activation,
+    slicing,
     softmax,
     softplus,
+    transposes,
+    upsampling,
 )
 from litefuse.fusions.pipeline import LEVELS, Candidate, FusionReport, run, select
 from litefuse.fusions.rule import Applied, ModelRule, Numerics, PatternRule, Refused, Rule
@@ -62,6 +68,12 @@ def rules(*, widen_fp16: bool = False) -> tuple[Rule, ...]:
         *sink_activation.RULES,
         *quantized_batch_norm.RULES,
         *horizontal.RULES,
+        *slicing.RULES,
+        *padding.RULES,
+        *dilation.RULES,
+        *upsampling.RULES,
+        *reshapes.RULES,
+        *transposes.RULES,
     )
 
 
