@@ -58,8 +58,7 @@ def choice_options(command: Callable[..., int]) -> Callable[..., int]:
             type=click.Choice(["exact", "default", "aggressive"]),
             default="default",
             show_default=True,
-            help="How exact the rules must be: `exact` ones only, or all classes (so far `aggressive` is the same as "
-            "`default`); see docs/numerics.md.",
+            help="How exact the rules must be: `exact` ones only, all but repairs, or all; see docs/numerics.md.",
         ),
         click.option(
             "--keep",

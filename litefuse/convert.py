@@ -83,7 +83,7 @@ def convert(
         disable: name or names of rules that are not to be used.
         only: name or names of the rules that are to be used, and no others; all when empty.
         keep: name or names of tensors that must stay as they are, with the operators that compute them.
-        level: "exact" uses rules of that class only; "default" and "aggressive" all there are today.
+        level: "exact" uses rules of that class only, "default" all but repairs, "aggressive" all.
         input_shapes: shapes for inputs with unknown dimensions, by tensor or signature name; see
             :func:`litefuse.graph.freeze.freeze`.
         batch: what the first dimension of every input becomes where it is unknown.

@@ -191,10 +191,10 @@ def decompositions(model: Model) -> frozenset[int]:
     )
 
 
-# What each level of `--level` allows.
+# What each level of `--level` allows. A repair changes answers, if only wrong ones, and so must be asked for.
 LEVELS: dict[str, frozenset[Numerics]] = {
     "exact": frozenset({Numerics.EXACT}),
-    "default": frozenset({Numerics.EXACT, Numerics.REASSOCIATED, Numerics.QUANTIZED, Numerics.REPAIR}),
+    "default": frozenset({Numerics.EXACT, Numerics.REASSOCIATED, Numerics.QUANTIZED}),
     "aggressive": frozenset(Numerics),
 }
 
