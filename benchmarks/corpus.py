@@ -81,13 +81,13 @@ def measure(path: str, seconds: float, say: Callable[[str], None]) -> Row | str:
     if not done.fusions.applied:
         return "unchanged"
     before, after = Path(path).read_bytes(), to_bytes(done.model)
+    times: tuple[list[float], list[float]] = [], []
     try:
         runners = prepare(before), prepare(after)
+        # The first rounds warm up, and tell how often a small model must run to be timed at all.
+        inner = max(1, int(2e-3 / min(seconds_of(runner, 1) for runner in runners for _ in range(3))))
     except (ValueError, RuntimeError) as error:
-        return f"not run with XNNPACK: {error}"
-    times: tuple[list[float], list[float]] = [], []
-    # The first rounds warm up, and tell how often a small model must run to be timed at all.
-    inner = max(1, int(2e-3 / min(seconds_of(runner, 1) for runner in runners for _ in range(3))))
+        return f"not run with XNNPACK: {' '.join(str(error).split())[:120]}"
     end = time.perf_counter() + seconds
     while time.perf_counter() < end or len(times[0]) < 9:
         for runner, found in zip(runners, times, strict=True):

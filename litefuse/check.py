@@ -7,6 +7,10 @@ as far as the original runs there: some models need the one and some the other. 
 Each signature is run; the first subgraph too when no signature leads there. Steps follow each other without a reset, so
 that models with state are compared along the way, and signatures take turns, so that state they share is. Models with
 unknown dimensions are run at three sizes, as far as the original takes them.
+
+Where rules of class REPAIR were applied, a case is left out, and that is noted, if float64 shows that the original's
+own operators overflow or go wrong in it while the result's do not (:mod:`litefuse.wide`). At least one case must be
+left to compare.
 """
 
 from __future__ import annotations
@@ -35,6 +39,7 @@ from litefuse.schema import Model, deepcopy, parse, read, to_bytes, write
 from litefuse.schema.enums import TensorType
 from litefuse.schema.operators import Op, builtin_code
 from litefuse.schema.writer import as_bytes
+from litefuse.wide import faults, overflows
 
 Array: TypeAlias = NDArray[Any]
 Source: TypeAlias = "Model | str | os.PathLike[str] | bytes"
@@ -45,6 +50,8 @@ _T = TypeVar("_T")
 BUDGET = 5.0
 """Seconds after which no more cases are begun, once the two most telling ones are done."""
 _MOVED = 4
+# What takes the place of extreme values to see whether they make a difference.
+_CALM = (0.0, 1.0)
 # Bytes above which a model is not copied.
 _LARGE = 256 << 20
 _FEWEST = 2
@@ -80,6 +87,7 @@ def check(
     cases: int | None = None,
     threads: int = 1,
     frozen: bool = False,
+    deviation: float = 0.0,
     progress: Progress | None = None,
     isolated: bool = False,
     timeout: float = 300.0,
@@ -94,6 +102,7 @@ def check(
         cases: how many cases to run for each signature, at most; by default as many as :data:`BUDGET` lets.
         threads: number of threads to run with.
         frozen: whether ``b`` may fix dimensions that ``a`` leaves open; both run at the sizes of ``b``.
+        deviation: relative change of a constant that the rewrite allows itself; the own noise is measured with it.
         progress: called with a few words before each case.
         isolated: run in a child process, so that a crash of the runtime is an error and not the end of the caller.
         timeout: seconds that a single step may take in a child process.
@@ -104,7 +113,14 @@ def check(
         SchemaError: a file cannot be read.
         RuntimeMissingError: there is no runtime.
     """
-    options: dict[str, Any] = {"numerics": numerics, "seed": seed, "cases": cases, "threads": threads, "frozen": frozen}
+    options: dict[str, Any] = {
+        "numerics": numerics,
+        "seed": seed,
+        "cases": cases,
+        "threads": threads,
+        "frozen": frozen,
+        "deviation": deviation,
+    }
     if isolated:
         return _check_in_child(a, b, options, progress, timeout)
     return _Check(_Side.load(a), _Side.load(b), _teller(progress), **options).run()
@@ -217,8 +233,10 @@ class _Side:
 class _Runner:
     """A model in an interpreter with fixed input shapes. State that the model keeps goes from call to call."""
 
-    def __init__(self, side: _Side, xnnpack: bool, threads: int, shapes: dict[Entry, list[Shape]]) -> None:
-        self._interpreter = interpreter(side.source, xnnpack=xnnpack, threads=threads)
+    def __init__(
+        self, side: _Side, xnnpack: bool, threads: int, shapes: dict[Entry, list[Shape]], *, keep_all: bool = False
+    ) -> None:
+        self._interpreter = interpreter(side.source, xnnpack=xnnpack, threads=threads, keep_all=keep_all)
         for entry, wanted in shapes.items():
             if entry.subgraph == 0:
                 for port, shape in zip(entry.inputs, wanted, strict=True):
@@ -239,9 +257,10 @@ class _Runner:
             self._interpreter.set_tensor(port.tensor, value)
         with quiet():
             self._interpreter.invoke()
-        return [self._output(port.tensor) for port in entry.outputs]
+        return [self.value(port.tensor) for port in entry.outputs]
 
-    def _output(self, tensor: int) -> Array | None:
+    def value(self, tensor: int) -> Array | None:
+        """A tensor of the first subgraph; None when the runtime does not hand it over."""
         try:
             return np.asarray(self._interpreter.get_tensor(tensor))
         except ValueError:
@@ -272,6 +291,8 @@ class _Setup:
     """The original and the result, for each set of kernels in which the original can be run."""
     moved: dict[tuple[bool, int], _Runner] = field(default_factory=dict)
     """The original with its float constants moved a little, by kernels and number."""
+    open: tuple[_Runner, _Runner] | None = None
+    """The original and the result with all their tensors kept, once that was asked for."""
 
 
 class _Lazy(Iterable[_T]):
@@ -305,10 +326,13 @@ class _Check:
         cases: int | None,
         threads: int,
         frozen: bool,
+        deviation: float = 0.0,
         without: frozenset[str] = frozenset(),
     ) -> None:
         self.a, self.b = a, b
         self.at = at
+        self.numerics = numerics
+        self.deviation = deviation
         self.seed = seed
         self.threads = threads
         self.frozen = frozen
@@ -330,11 +354,21 @@ class _Check:
         self.cases = [case for case in usable if case.name not in without]
         self.outputs = {
             entry: [
-                Output(port, entry.key, numerics, step=step_of(graphs[entry.subgraph], port.tensor), state=a.has_state)
+                Output(
+                    port,
+                    entry.key,
+                    numerics,
+                    step=step_of(graphs[entry.subgraph], port.tensor),
+                    state=a.has_state,
+                    deviation=deviation,
+                )
                 for port in entry.outputs
             ]
             for entry in a.entries
         }
+        self.graphs = graphs, Graphs(b.model)
+        self.repaired: dict[str, str] = {}
+        self.confirmed = False
         self.notes: list[str] = []
         self.refused: dict[str, list[str]] = {}
         self.runs = 0
@@ -352,7 +386,15 @@ class _Check:
             self.notes.append(f"both models refuse the inputs of {_listed(names)}: {reason}")
         if not self.runs:
             return CheckResult([], skipped=self.why_not or next(iter(self.refused), "every case was left out"))
+        if self.repaired:
+            names, example = list(self.repaired), next(iter(self.repaired.values()))
+            self.notes.append(
+                f"{_listed(names)}: the original is numerically wrong there and the result is not, so that they were "
+                f"not compared: {example}"
+            )
         outputs = [output for entry in self.a.entries for output in self.outputs[entry]]
+        if self.repaired and not self.confirmed:
+            raise CheckError(f"the original is numerically wrong in every case: {next(iter(self.repaired.values()))}")
         judged = [output.judge() for output in outputs]
         return CheckResult(judged, self.runs, None, [*self.notes, *(n for output in outputs for n in output.notes())])
 
@@ -453,9 +495,15 @@ class _Check:
         if refusals and not self.runs:
             self._leave_out(refusals, setup)
         self.runs += 1
+        fault = self._fault(case, entry, theirs, setup, values)
+        if fault:
+            self.repaired.setdefault(case.name, fault)
+            return
+        self.confirmed |= not case.extreme
         for xnnpack, references in ours.items():
             second = ours.get(not xnnpack)
-            calm = self._calm(case, entry, setup.shapes[entry], setup.runners[xnnpack][0]) if case.extreme else None
+            shapes, (unmoved, _) = setup.shapes[entry], setup.runners[xnnpack]
+            calm = [self._calm(case, entry, shapes, unmoved, number) for number in _CALM if case.extreme]
             opinions = _Lazy(self._opinions(xnnpack, setup, entry, values))
             for i, output in enumerate(self.outputs[entry]):
                 run = Run(
@@ -464,15 +512,35 @@ class _Check:
                     references[i],
                     results[xnnpack][i],
                     None if second is None else second[i],
-                    None if calm is None else calm[i],
+                    [None if outputs is None else outputs[i] for outputs in calm],
                 )
                 output.add(run, (opinion[i] for opinion in opinions))
 
-    def _calm(self, case: Case, entry: Entry, shapes: list[Shape], original: _Runner) -> list[Array | None] | None:
-        """What the original gives in an extreme case without the extreme values; None when it refuses them."""
+    def _fault(self, case: Case, entry: Entry, theirs: Entry, setup: _Setup, values: list[Array]) -> str | None:
+        """What the original gets wrong in a case that the result gets right, where that may be the promise."""
+        if self.numerics is not Numerics.REPAIR or entry.subgraph or self.a.has_state:
+            return None
+        try:
+            if setup.open is None:
+                sides = (self.a, setup.shapes), (self.b, dict(zip(self.b.entries, setup.shapes.values(), strict=True)))
+                ours, result = (_Runner(side, False, self.threads, shapes, keep_all=True) for side, shapes in sides)
+                setup.open = ours, result
+            for runner, of in zip(setup.open, (entry, theirs), strict=True):
+                runner(of, values)
+        except _REFUSALS:
+            return None
+        (graph, mended), (ours, result) = self.graphs, setup.open
+        first = next(itertools.chain(faults(graph[0], ours.value), overflows(graph[0], ours.value)), None)
+        wrong = first is None or next(faults(mended[0], result.value), None) is not None
+        return None if wrong else str(first)
+
+    def _calm(
+        self, case: Case, entry: Entry, shapes: list[Shape], original: _Runner, number: float
+    ) -> list[Array | None] | None:
+        """What the original gives in an extreme case with ``number`` in place of the extreme values, if it takes it."""
         feeds = zip(self.feeds[entry], shapes, strict=True)
         try:
-            return original(entry, [feed.values(case, shape, self.seed, calm=True) for feed, shape in feeds])
+            return original(entry, [feed.values(case, shape, self.seed, calm=number) for feed, shape in feeds])
         except _REFUSALS:
             return None
 
@@ -490,7 +558,7 @@ class _Check:
             yield setup.moved[key](entry, inputs)
 
     def _moved(self, number: int) -> _Side:
-        """The original with each float32 constant moved by up to half a unit in the last place."""
+        """The original with each float32 constant moved by up to half a unit in the last place, or the deviation."""
         if self.a.model.unknown or self.a.size > _LARGE:
             return self.a
         model = deepcopy(self.a.model)
@@ -499,7 +567,7 @@ class _Check:
         for buffer in (model.buffers[i] for i in sorted(floats) if 0 < i < len(model.buffers)):
             if buffer.data is not None and len(buffer.data) % 4 == 0:
                 value = np.frombuffer(as_bytes(buffer.data), np.float32)
-                half = 2.0**-24 * rng.integers(-1, 2, value.shape, np.int8)
+                half = max(2.0**-24, self.deviation) * rng.integers(-1, 2, value.shape, np.int8)
                 buffer.data = as_bytes((value * (1 + half)).astype(np.float32))
         return _Side(model, to_bytes(model), self.a.entries)
 

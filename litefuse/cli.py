@@ -58,7 +58,7 @@ def choice_options(command: Callable[..., int]) -> Callable[..., int]:
             type=click.Choice(["exact", "default", "aggressive"]),
             default="default",
             show_default=True,
-            help="How exact the rules must be: `exact` ones only, all but repairs, or all; see docs/numerics.md.",
+            help="How exact the rules must be: `exact` ones only, none that may change integers, or all.",
         ),
         click.option(
             "--keep",

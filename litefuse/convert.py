@@ -83,7 +83,8 @@ def convert(
         disable: name or names of rules that are not to be used.
         only: name or names of the rules that are to be used, and no others; all when empty.
         keep: name or names of tensors that must stay as they are, with the operators that compute them.
-        level: "exact" uses rules of that class only, "default" all but repairs, "aggressive" all.
+        level: "exact" uses rules of that class only, "default" all but those that may change integers by a step,
+            "aggressive" all.
         input_shapes: shapes for inputs with unknown dimensions, by tensor or signature name; see
             :func:`litefuse.graph.freeze.freeze`.
         batch: what the first dimension of every input becomes where it is unknown.
@@ -108,28 +109,24 @@ def convert(
     with clock.stage("validating"):
         problems = validate(original)
         before = measure(original)
-    with clock.stage("rewriting"):
-        result, fusions, frozen = _rewrite(original, wish, problems, progress)
+    made = _rewrite(original, wish, problems, clock)
     compared = None
     if check:
-        with clock.stage("comparing"):
-            numerics = _weakest(wish.rules, fusions)
-            compared = compare(
-                model,
-                result,
-                numerics=numerics,
-                seed=seed,
-                progress=progress,
-                isolated=True,
-                frozen=frozen is not None,
-            )
+        try:
+            compared = _confirm(model, made, wish, seed, clock)
+        except CheckError as error:
+            if _weakest(wish.rules, made.fusions) is not Numerics.REPAIR:
+                raise
+            wish = wish.only(*set(Numerics) - {Numerics.REPAIR})
+            made = _rewrite(original, wish, problems, clock)
+            made.fusions.notes.append(f"repairs were left out, since the comparison did not confirm them: {error}")
+            compared = _confirm(model, made, wish, seed, clock)
         if compared.skipped:
-            wish = wish._replace(rules=select(wish.rules, classes=[Numerics.EXACT]))
-            if numerics is not Numerics.EXACT:
-                with clock.stage("rewriting"):
-                    result, fusions, frozen = _rewrite(original, wish, problems, progress)
-        if not compared.ok:
-            raise CheckError(_failure(compared, fusions))
+            weakest = _weakest(wish.rules, made.fusions)
+            wish = wish.only(Numerics.EXACT)
+            if weakest is not Numerics.EXACT:
+                made = _rewrite(original, wish, problems, clock)
+    result, fusions, frozen = made
     after = measure(result)
     done = Conversion(result, fusions, compared, before, after, problems, wish.rules, frozen)
     if output is not None:
@@ -148,6 +145,18 @@ class Wish(NamedTuple):
     keep: frozenset[str]
     input_shapes: dict[str, Sequence[int]]
     batch: int | None
+
+    def only(self, *classes: Numerics) -> Wish:
+        """The same with rules of these classes alone."""
+        return self._replace(rules=select(self.rules, classes=classes))
+
+
+class _Made(NamedTuple):
+    """What the rules made of a model."""
+
+    model: Model
+    fusions: FusionReport
+    frozen: FreezeReport | None
 
 
 def choose(disable: Iterable[str], only: Iterable[str], level: str, keep_fp16: bool = True) -> list[Rule]:
@@ -195,7 +204,7 @@ def explain(
     wish = Wish(choose(disable, only, level, keep_fp16), frozenset(_names(keep)), dict(input_shapes or {}), batch)
     original = model if isinstance(model, Model) else read(model)
     _refuse(original, None)
-    result, fusions, frozen = _rewrite(original, wish, validate(original), progress)
+    result, fusions, frozen = _rewrite(original, wish, validate(original), _Clock(progress))
     return Explanation(result, fusions, wish.rules, frozen)
 
 
@@ -229,22 +238,23 @@ def _refuse(original: Model, output: str | os.PathLike[str] | None) -> None:
             raise OutputError(f"{os.fspath(output)}: is the input itself; choose another output")
 
 
-def _rewrite(
-    original: Model, wish: Wish, problems: Sequence[Problem], progress: Progress | None
-) -> tuple[Model, FusionReport, FreezeReport | None]:
+def _rewrite(original: Model, wish: Wish, problems: Sequence[Problem], clock: _Clock) -> _Made:
     """Fixes shapes in a copy and applies the rules to it; makes sure that they broke nothing that was whole."""
     faults = [p for p in problems if p.severity == "error"]
-    result = deepcopy(original)
-    result.path = None
-    try:
-        frozen = freeze(result, wish.input_shapes, wish.batch) if wish.input_shapes or wish.batch is not None else None
-        fusions = run(result, wish.rules, progress, keep=wish.keep)
-    except (IndexError, KeyError) as error:
-        if not faults:
-            raise
-        raise LitefuseError(f"the model is too damaged to be rewritten: {faults[0]}") from error
-    known = {p.message for p in faults}
-    new = [p for p in validate(result) if p.severity == "error" and p.message not in known]
+    with clock.stage("rewriting"):
+        result = deepcopy(original)
+        result.path = None
+        try:
+            frozen = (
+                freeze(result, wish.input_shapes, wish.batch) if wish.input_shapes or wish.batch is not None else None
+            )
+            fusions = run(result, wish.rules, clock.progress, keep=wish.keep)
+        except (IndexError, KeyError) as error:
+            if not faults:
+                raise
+            raise LitefuseError(f"the model is too damaged to be rewritten: {faults[0]}") from error
+        known = {p.message for p in faults}
+        new = [p for p in validate(result) if p.severity == "error" and p.message not in known]
     if new:
         raise LitefuseError(
             f"the rules {', '.join(fusions.counts())} made an invalid model: {new[0]}; nothing was written. Please "
@@ -256,7 +266,26 @@ def _rewrite(
                 f"{rule.name} repaired {fusions.counts()[rule.name]} places where the original is numerically wrong "
                 f"for some inputs: `litefuse rules {rule.name}` says which"
             )
-    return result, fusions, frozen
+    return _Made(result, fusions, frozen)
+
+
+def _confirm(model: Model | str | os.PathLike[str], made: _Made, wish: Wish, seed: int, clock: _Clock) -> CheckResult:
+    """Compares with the original. Raises CheckError when the result does not compute the same."""
+    used = made.fusions.counts()
+    with clock.stage("comparing"):
+        compared = compare(
+            model,
+            made.model,
+            numerics=_weakest(wish.rules, made.fusions),
+            deviation=max((rule.deviation for rule in wish.rules if rule.name in used), default=0.0),
+            seed=seed,
+            progress=clock.progress,
+            isolated=True,
+            frozen=made.frozen is not None,
+        )
+    if not compared.ok:
+        raise CheckError(_failure(compared, made.fusions))
+    return compared
 
 
 def _weakest(rules: Sequence[Rule], fusions: FusionReport) -> Numerics:

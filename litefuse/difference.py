@@ -17,7 +17,8 @@ largest magnitude of the output in that run.
 For REASSOCIATED and REPAIR rewrites then,
 
 * a float output may differ by 1e-5 of its largest magnitude, by ten times the noise up to 1e-3, or by twice the noise
-  beyond, where with the builtin kernels only rounding noise counts;
+  beyond, where with the builtin kernels only rounding noise counts; a rule that changes constants by more than rounding
+  states that deviation, of which then twice takes the place of 1e-5, and with which rounding noise is measured;
 * a quantised output may differ by one step or by twice the noise in steps, and a float output that is merely the
   dequantised form of one may also differ by one step;
 * any other integer, boolean or string output may differ in no more elements than those that noise of either kind
@@ -32,10 +33,10 @@ the kernel noise where that was below 1e-4, and 1.2 times where roundings to int
 as bad as many.
 
 Inputs that are not finite, or so large that sums overflow, are compared only where they make no difference to the
-original: where it gives the same when they are replaced by zeros. So they must not reach farther than they did. Where
-they do, stock kernels contradict each other (builtin convolutions turn an infinity into a finite number where XNNPACK
-gives NaN; a quantised NaN is anything), and folding moves the point at which sums overflow. What becomes finite there,
-or ceases to be, is counted and noted.
+original: where it gives the same when they are replaced by zeros and when they are replaced by ones. So they must not
+reach farther than they did. Where they do, stock kernels contradict each other (builtin convolutions turn an infinity
+into a finite number where XNNPACK gives NaN; a quantised NaN is anything), and folding moves the point at which sums
+overflow. What becomes finite there, or ceases to be, is counted and noted.
 """
 
 from __future__ import annotations
@@ -107,8 +108,8 @@ class Run(NamedTuple):
     """What the result gave."""
     second: Array | None
     """What the original gave with the other kernels, if they run it."""
-    calm: Array | None = None
-    """In an extreme case, what the original gives without the extreme values."""
+    calm: Sequence[Array | None] = ()
+    """In an extreme case, what the original gives with each of some usual numbers in place of the extreme values."""
 
 
 @dataclass
@@ -129,8 +130,11 @@ class _Finding:
 class Output:
     """Everything that is known of one output; judged when all runs are done."""
 
-    def __init__(self, port: Port, signature: str, numerics: Numerics, *, step: float, state: bool) -> None:
+    def __init__(
+        self, port: Port, signature: str, numerics: Numerics, *, step: float, state: bool, deviation: float = 0.0
+    ) -> None:
         self.port = port
+        self.floor = max(FLOOR, 2 * deviation)
         self.signature = signature
         self.numerics = numerics
         self.step = step
@@ -206,11 +210,11 @@ class Output:
                 return
         self.strikes += 1
 
-    def _settled(self, x: Array, y: Array, calm: Array | None) -> NDArray[np.bool_]:
+    def _settled(self, x: Array, y: Array, calm: Sequence[Array | None]) -> NDArray[np.bool_]:
         """Where extreme values make no difference to the original; counts elsewhere what the result has otherwise."""
-        settled = np.zeros(x.shape, bool)
-        if calm is not None and calm.shape == x.shape:
-            settled |= x == calm
+        settled = np.full(x.shape, bool(calm))
+        for value in calm:
+            settled &= x == value if value is not None and value.shape == x.shape else False
         if x.dtype.kind in "fc":
             settled &= np.isfinite(x)
             if settled.any():
@@ -332,7 +336,7 @@ class Output:
     def _allowed(self, finding: _Finding) -> tuple[float, str]:
         """The largest error allowed in a run of a float output, and that in words."""
         # An output of a type with few bits cannot be within FLOOR of anything.
-        floor = max(FLOOR, 2 * self.eps)
+        floor = max(self.floor, 2 * self.eps)
         small, full = max(finding.noise, self.noise, finding.rounding), self._full(finding)
         relative = max(floor, min(10 * small, FLIP), 2 * full)
         why = "" if relative == floor else f" (its own noise is {full if relative == 2 * full else small:.1e})"

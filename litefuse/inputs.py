@@ -100,10 +100,10 @@ class Feed:
             for i, d in enumerate(self.port.signature)
         )
 
-    def values(self, case: Case, shape: tuple[int, ...], seed: int, *, calm: bool = False) -> Array:
+    def values(self, case: Case, shape: tuple[int, ...], seed: int, *, calm: float | None = None) -> Array:
         """The values of a case: float32 and so on as the type says, 4-bit integers as bytes, strings as objects.
 
-        With ``calm``, zeros take the place of the extreme values of an extreme case.
+        With ``calm``, that number takes the place of the extreme values of an extreme case.
         """
         rng = np.random.default_rng([seed, *self.key, zlib.crc32(case.name.encode())])
         kind = self.port.type
@@ -130,10 +130,10 @@ class Feed:
                 value = value + 1j * self._real(case.name, rng, shape, calm)
             return value.astype(dtype)
 
-    def _real(self, case: str, rng: np.random.Generator, shape: tuple[int, ...], calm: bool) -> Array:
+    def _real(self, case: str, rng: np.random.Generator, shape: tuple[int, ...], calm: float | None) -> Array:
         if case in _EXTREMES:
             extreme = rng.choice(_EXTREMES[case], shape)
-            return np.where(rng.random(shape) < 0.02, 0.0 if calm else extreme, rng.standard_normal(shape))
+            return np.where(rng.random(shape) < 0.02, extreme if calm is None else calm, rng.standard_normal(shape))
         return rng.uniform(*self.range, shape) if case == "unit" else _FLOATS[case](rng, shape)
 
     def _integer_range(self) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from rules import fuse, kinds, looped, operators, refusals
 from spell import T, absolute, clip, fused, maximum, minimum, model, relu, relu6, tanh
 
 from litefuse.fusions.activation import RULES as ACTIVATION
-from litefuse.fusions.hard_swish import HardSigmoid, HardSwish, ReluBeforeMinimum
+from litefuse.fusions.hard_swish import HardSigmoid, HardSwish, ReluBeforeMinimum, RoundedHardSwish
 from litefuse.graph.build import Builder, quantized
 from litefuse.schema import Model, read
 from litefuse.schema.enums import ActivationFunctionType, TensorType
@@ -250,3 +250,30 @@ def test_keras_models_stay(corpus: list[Path]) -> None:
         after, report = fuse(read(next(p for p in corpus if p.stem == name)), SWISH, SIGMOID, ReluBeforeMinimum())
         assert kinds(after) == expected
         assert report.counts() == {}
+
+
+class TestRoundedFactor:
+    """1/6 written as 0.16667."""
+
+    @staticmethod
+    def model(factor: float, tail: bool = False) -> Any:
+        b = Builder()
+        x = b.input("x", [1, 4, 4, 8])
+        y = b.op(Op.MUL, [b.op(Op.HARD_SWISH, [x]), b.constant("c", factor)], name="y")
+        if tail:
+            weights = b.constant("w", np.ones((4, 1, 1, 8), np.float32))
+            y = b.op(Op.CONV_2D, [y, weights, b.constant("b", np.zeros(4, np.float32))], shape=[1, 4, 4, 4])
+        return b.model([y])
+
+    def test_is_dropped_where_nothing_can_take_it(self) -> None:
+        after, report = fuse(self.model(0.16667 * 6), RoundedHardSwish(), bound=2.5e-5)
+        assert kinds(after) == ["HARD_SWISH"]
+        assert report.counts() == {"repair-hard-swish": 1}
+        assert after.subgraphs[0].tensors[after.subgraphs[0].outputs[0]].name == "y"
+
+    def test_stays_exact_where_weights_follow(self) -> None:
+        assert fuse(self.model(0.16667 * 6, tail=True), RoundedHardSwish())[1].counts() == {}
+
+    @pytest.mark.parametrize("factor", [1.001, 0.9999, 1.0001, 2.0])
+    def test_other_factors_stay(self, factor: float) -> None:
+        assert fuse(self.model(factor), RoundedHardSwish())[1].counts() == {}

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from litefuse.fusions.activation import CLAMPS, TAKES, clamp, keeps_shape
 from litefuse.fusions.forms import Form, X
 from litefuse.fusions.rule import Applied, Numerics, Outcome, Rule
-from litefuse.fusions.univariate import Cone, Spelled
+from litefuse.fusions.univariate import Cone, Spelled, scalar
 from litefuse.graph import Graph
 from litefuse.graph.pattern import NONE
 from litefuse.schema.enums import ActivationFunctionType
@@ -99,4 +99,42 @@ class ReluBeforeMinimum(Rule):
         return Applied(f"RELU moves to {graph.kind(maker).name}")
 
 
-RULES: tuple[Rule, ...] = (HardSwish(), HardSigmoid(), ReluBeforeMinimum())
+class RoundedHardSwish(Rule):
+    """HARD_SWISH(x) * 1.00002 is what x * relu6(x + 3) * 0.16667 comes to; 1/6 was meant, so the MUL is dropped.
+
+    For factors within 2.5e-5 of one, where no weights follow into which the factor could go: results change by that
+    much.
+    """
+
+    name = "repair-hard-swish"
+    numerics = Numerics.REPAIR
+    deviation = 2.5e-5
+    kinds = frozenset({Op.MUL})
+
+    def apply(self, graph: Graph, op: Operator) -> Outcome:
+        """Drops the MUL."""
+        if graph.activation(op) != NONE or len(op.inputs) != 2 or not graph.is_float(op.outputs[0]):
+            return None
+        out = op.outputs[0]
+        for x, factor in (op.inputs, op.inputs[::-1]):
+            swish, number = graph.producer(x), scalar(graph, factor)
+            if swish is None or graph.kind(swish) is not Op.HARD_SWISH or number is None:
+                continue
+            if abs(number - 1) > self.deviation or not keeps_shape(graph, x, (factor,), out):
+                continue
+            if (
+                graph.readers(out)
+                and out not in graph.outputs
+                and all(_has_weights(graph, r) for r in graph.readers(out))
+            ):
+                continue  # the factor goes there
+            return Applied(f"times {number:.6g}") if graph.bypass(op, x) else None
+        return None
+
+
+def _has_weights(graph: Graph, op: Operator) -> bool:
+    kind = graph.kind(op)
+    return kind in (Op.CONV_2D, Op.DEPTHWISE_CONV_2D, Op.FULLY_CONNECTED) and graph.is_constant(op.inputs[1])
+
+
+RULES: tuple[Rule, ...] = (HardSwish(), HardSigmoid(), ReluBeforeMinimum(), RoundedHardSwish())

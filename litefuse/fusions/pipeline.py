@@ -191,10 +191,10 @@ def decompositions(model: Model) -> frozenset[int]:
     )
 
 
-# What each level of `--level` allows. A repair changes answers, if only wrong ones, and so must be asked for.
+# What each level of `--level` allows. By default, integers that a model computes stay as they are.
 LEVELS: dict[str, frozenset[Numerics]] = {
     "exact": frozenset({Numerics.EXACT}),
-    "default": frozenset({Numerics.EXACT, Numerics.REASSOCIATED, Numerics.QUANTIZED}),
+    "default": frozenset({Numerics.EXACT, Numerics.REASSOCIATED, Numerics.REPAIR}),
     "aggressive": frozenset(Numerics),
 }
 

@@ -49,6 +49,8 @@ class Rule(ABC):
     name: ClassVar[str]
     """The name by which the rule is listed, disabled and reported: lower case, words joined by hyphens."""
     numerics: ClassVar[Numerics]
+    deviation: ClassVar[float] = 0.0
+    """By how much the rule changes constants, relative to what they were, where that is more than rounding."""
     kinds: ClassVar[frozenset[OperatorKind]]
     """Operators at which the rule may apply; the pipeline does not call it for others."""
 
