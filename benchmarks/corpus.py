@@ -25,15 +25,26 @@ from litefuse.runtime import interpreter, quiet
 from litefuse.schema import to_bytes
 
 
+class Times(NamedTuple):
+    """Milliseconds of the two, and how the second compares with the first."""
+
+    milliseconds: tuple[float, float]
+    ratio: float
+    quartiles: tuple[float, float]
+
+    def __str__(self) -> str:
+        (before, after), (low, high) = self.milliseconds, self.quartiles
+        loss = " **loss**" if low > 1.0 and self.ratio > 1.03 else ""
+        return f"{before:.3f} → {after:.3f} | {self.ratio:.3f} ({low:.3f}–{high:.3f}){loss}"
+
+
 class Row(NamedTuple):
     """What is shown of one model."""
 
     operators: tuple[int, int]
     partitions: tuple[int, int]
     kilobytes: tuple[float, float]
-    milliseconds: tuple[float, float]
-    ratio: float
-    quartiles: tuple[float, float]
+    times: Times
     rules: str
 
 
@@ -69,6 +80,21 @@ def seconds_of(runner: Any, count: int) -> float:
     return (time.perf_counter() - start) / count
 
 
+def paired(runners: tuple[Any, Any], seconds: float) -> Times:
+    """Runs two interpreters in turn for that long."""
+    # The first rounds warm up, and tell how often a small model must run to be timed at all.
+    inner = max(1, int(2e-3 / min(seconds_of(runner, 1) for runner in runners for _ in range(3))))
+    times: tuple[list[float], list[float]] = [], []
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or len(times[0]) < 9:
+        for runner, found in zip(runners, times, strict=True):
+            found.append(seconds_of(runner, inner))
+    ratios = sorted(b / a for a, b in zip(*times, strict=True))
+    quarters = statistics.quantiles(ratios, n=4)
+    middle = statistics.median(times[0]) * 1e3, statistics.median(times[1]) * 1e3
+    return Times(middle, statistics.median(ratios), (quarters[0], quarters[2]))
+
+
 def measure(path: str, seconds: float, say: Callable[[str], None]) -> Row | str:
     """Converts one model and times both; returns why not when that cannot be. Runs in a process of its own."""
     say(path)
@@ -81,27 +107,17 @@ def measure(path: str, seconds: float, say: Callable[[str], None]) -> Row | str:
     if not done.fusions.applied:
         return "unchanged"
     before, after = Path(path).read_bytes(), to_bytes(done.model)
-    times: tuple[list[float], list[float]] = [], []
     try:
         runners = prepare(before), prepare(after)
-        # The first rounds warm up, and tell how often a small model must run to be timed at all.
-        inner = max(1, int(2e-3 / min(seconds_of(runner, 1) for runner in runners for _ in range(3))))
+        times = paired(runners, seconds)
     except (ValueError, RuntimeError) as error:
         return f"not run with XNNPACK: {' '.join(str(error).split())[:120]}"
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end or len(times[0]) < 9:
-        for runner, found in zip(runners, times, strict=True):
-            found.append(seconds_of(runner, inner))
-    ratios = sorted(b / a for a, b in zip(*times, strict=True))
-    quarters = statistics.quantiles(ratios, n=4)
     counts = sorted(done.fusions.counts().items(), key=lambda item: -item[1])
     return Row(
         (done.before.operators, done.after.operators),
         (partitions(runners[0]), partitions(runners[1])),
         (len(before) / 1000, len(after) / 1000),
-        (statistics.median(times[0]) * 1e3, statistics.median(times[1]) * 1e3),
-        statistics.median(ratios),
-        (quarters[0], quarters[2]),
+        times,
         ", ".join(f"{name} {n}" for name, n in counts),
     )
 
@@ -127,13 +143,11 @@ def main() -> None:
         if isinstance(row, str):
             rest.setdefault(row, []).append(path.stem)
             continue
-        loss = " **loss**" if row.quartiles[0] > 1.0 and row.ratio > 1.03 else ""
         cells = [
             path.stem,
             *(f"{a} → {b}" for a, b in (row.operators, row.partitions)),
             f"{row.kilobytes[0]:.0f} → {row.kilobytes[1]:.0f}",
-            f"{row.milliseconds[0]:.3f} → {row.milliseconds[1]:.3f}",
-            f"{row.ratio:.3f} ({row.quartiles[0]:.3f}–{row.quartiles[1]:.3f}){loss}",
+            str(row.times),
             row.rules,
         ]
         print(f"| {' | '.join(cells)} |", flush=True)

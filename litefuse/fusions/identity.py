@@ -21,6 +21,7 @@ from typing import ClassVar, TypeAlias
 
 import numpy as np
 
+from litefuse.fusions.operands import RESHAPES, input_of, integers, option, permutation
 from litefuse.fusions.rule import Applied, Numerics, Outcome, Refused, Rule
 from litefuse.graph import Graph, OperatorKind
 from litefuse.graph.graph import Array
@@ -33,7 +34,6 @@ from litefuse.schema.types import FLOATS, NUMPY, RANGES
 # Says which tensor an operator's result equals, or None when it is not known to equal any.
 Finder: TypeAlias = Callable[[Graph, Operator], "int | None"]
 
-RESHAPES = (Op.RESHAPE, Op.SQUEEZE, Op.EXPAND_DIMS)
 COMPLEX = frozenset({TensorType.COMPLEX64, TensorType.COMPLEX128})
 SMALL_INTEGERS = frozenset({TensorType.INT8, TensorType.UINT8, TensorType.INT16})
 
@@ -77,20 +77,6 @@ def _same_shape(graph: Graph, a: int, b: int) -> bool:
     return shape is not None and shape == graph.static_shape(b)
 
 
-def _input(op: Operator, slot: int) -> int:
-    return op.inputs[slot] if slot < len(op.inputs) else -1
-
-
-def _option(op: Operator, name: str) -> int:
-    return int(getattr(op.builtin_options, name, 0))
-
-
-def _integers(graph: Graph, tensor: int) -> list[int] | None:
-    """The elements of a constant vector or scalar."""
-    value = graph.constant(tensor)
-    return None if value is None or value.ndim > 1 else [int(v) for v in value.reshape(-1)]
-
-
 def _all_one(shape: tuple[int, ...], axes: list[int]) -> bool:
     """Whether all these axes are of size one."""
     return all(-len(shape) <= axis < len(shape) and shape[axis] == 1 for axis in axes)
@@ -104,7 +90,7 @@ def _all(graph: Graph, tensor: int, number: int) -> bool:
 
 def _is_shape_of(graph: Graph, tensor: int, x: int) -> bool:
     maker = graph.producer(tensor)
-    return maker is not None and graph.kind(maker) is Op.SHAPE and _input(maker, 0) == x
+    return maker is not None and graph.kind(maker) is Op.SHAPE and input_of(maker, 0) == x
 
 
 def _reshape(graph: Graph, op: Operator) -> int | None:
@@ -129,16 +115,16 @@ def _rank(graph: Graph, tensor: int) -> int | None:
 
 def _keeps_dynamic_shape(graph: Graph, op: Operator) -> bool:
     """Whether a RESHAPE with a known target, or to SHAPE(x), keeps a shape with one unknown dimension."""
-    if _is_shape_of(graph, _input(op, 1), op.inputs[0]):
+    if _is_shape_of(graph, input_of(op, 1), op.inputs[0]):
         return True
-    shape, target = graph.shape(op.inputs[0]), _integers(graph, _input(op, 1))
+    shape, target = graph.shape(op.inputs[0]), integers(graph, input_of(op, 1))
     # One unknown on both sides, in the same place: as many elements make it the same size.
     return shape is not None and shape.count(-1) == 1 and target == list(shape)
 
 
 def _transpose(graph: Graph, op: Operator) -> int | None:
     x = op.inputs[0]
-    order = _permutation(graph, op)
+    order = permutation(graph, op)
     while order is not None:
         if order == sorted(order):
             return x
@@ -151,18 +137,10 @@ def _transpose(graph: Graph, op: Operator) -> int | None:
         maker = graph.producer(x)
         if maker is None or graph.kind(maker) is not Op.TRANSPOSE:
             return None
-        inner = _permutation(graph, maker)
+        inner = permutation(graph, maker)
         order = [inner[axis] for axis in order] if inner is not None and len(inner) == len(order) else None
         x = maker.inputs[0]
     return None
-
-
-def _permutation(graph: Graph, op: Operator) -> list[int] | None:
-    order = _integers(graph, _input(op, 1))
-    if order is None:
-        return None
-    order = [axis + len(order) if axis < 0 else axis for axis in order]
-    return order if sorted(order) == list(range(len(order))) else None
 
 
 def _same_type(graph: Graph, op: Operator) -> int | None:
@@ -175,39 +153,39 @@ def _quantize(graph: Graph, op: Operator) -> int | None:
 
 
 def _pad(graph: Graph, op: Operator) -> int | None:
-    return op.inputs[0] if _all(graph, _input(op, 1), 0) else None
+    return op.inputs[0] if _all(graph, input_of(op, 1), 0) else None
 
 
 def _blocks(graph: Graph, op: Operator) -> int | None:
-    return op.inputs[0] if _all(graph, _input(op, 1), 1) and _all(graph, _input(op, 2), 0) else None
+    return op.inputs[0] if _all(graph, input_of(op, 1), 1) and _all(graph, input_of(op, 2), 0) else None
 
 
 def _depth(graph: Graph, op: Operator) -> int | None:
-    return op.inputs[0] if _option(op, "block_size") == 1 else None
+    return op.inputs[0] if option(op, "block_size") == 1 else None
 
 
 def _slice(graph: Graph, op: Operator) -> int | None:
-    sizes, shape = _integers(graph, _input(op, 2)), graph.shape(op.inputs[0])
-    if sizes is None or shape is None or len(sizes) != len(shape) or not _all(graph, _input(op, 1), 0):
+    sizes, shape = integers(graph, input_of(op, 2)), graph.shape(op.inputs[0])
+    if sizes is None or shape is None or len(sizes) != len(shape) or not _all(graph, input_of(op, 1), 0):
         return None
     return op.inputs[0] if all(n in (-1, d) for n, d in zip(sizes, shape, strict=True)) else None
 
 
 def _strided_slice(graph: Graph, op: Operator) -> int | None:
-    begin, end = _integers(graph, _input(op, 1)), _integers(graph, _input(op, 2))
+    begin, end = integers(graph, input_of(op, 1)), integers(graph, input_of(op, 2))
     shape = graph.shape(op.inputs[0])
     if begin is None or end is None or shape is None or not len(begin) == len(end) <= len(shape):
         return None
-    if any(_option(op, name) for name in ("ellipsis_mask", "new_axis_mask", "shrink_axis_mask", "offset")):
+    if any(option(op, name) for name in ("ellipsis_mask", "new_axis_mask", "shrink_axis_mask", "offset")):
         return None
-    begin_mask, end_mask = _option(op, "begin_mask"), _option(op, "end_mask")
+    begin_mask, end_mask = option(op, "begin_mask"), option(op, "end_mask")
     for axis, (first, last, size) in enumerate(zip(begin, end, shape, strict=False)):
         # Indices beyond the ends are clamped to them.
         from_start = begin_mask >> axis & 1 or first == 0 or 0 <= size <= -first
         to_end = end_mask >> axis & 1 or last == np.iinfo(np.int32).max or 0 <= size <= last
         if not (from_start and to_end):
             return None
-    return op.inputs[0] if _all(graph, _input(op, 3), 1) else None
+    return op.inputs[0] if _all(graph, input_of(op, 3), 1) else None
 
 
 def _concatenation(graph: Graph, op: Operator) -> int | None:
@@ -218,11 +196,11 @@ def _concatenation(graph: Graph, op: Operator) -> int | None:
 
 
 def _split(graph: Graph, op: Operator) -> int | None:
-    return _input(op, 1 if graph.kind(op) is Op.SPLIT else 0) if len(op.outputs) == 1 else None
+    return input_of(op, 1 if graph.kind(op) is Op.SPLIT else 0) if len(op.outputs) == 1 else None
 
 
 def _tile(graph: Graph, op: Operator) -> int | None:
-    return op.inputs[0] if _all(graph, _input(op, 1), 1) else None
+    return op.inputs[0] if _all(graph, input_of(op, 1), 1) else None
 
 
 def _to_same_shape(graph: Graph, op: Operator) -> int | None:
@@ -230,13 +208,13 @@ def _to_same_shape(graph: Graph, op: Operator) -> int | None:
 
 
 def _broadcast(graph: Graph, op: Operator) -> int | None:
-    return op.inputs[0] if _is_shape_of(graph, _input(op, 1), op.inputs[0]) else _to_same_shape(graph, op)
+    return op.inputs[0] if _is_shape_of(graph, input_of(op, 1), op.inputs[0]) else _to_same_shape(graph, op)
 
 
 def _gather(graph: Graph, op: Operator) -> int | None:
-    places, shape = graph.constant(_input(op, 1)), graph.shape(op.inputs[0])
-    axis = _option(op, "axis")
-    if places is None or places.ndim != 1 or shape is None or _option(op, "batch_dims") != 0:
+    places, shape = graph.constant(input_of(op, 1)), graph.shape(op.inputs[0])
+    axis = option(op, "axis")
+    if places is None or places.ndim != 1 or shape is None or option(op, "batch_dims") != 0:
         return None
     if not -len(shape) <= axis < len(shape) or len(places) != shape[axis]:
         return None
@@ -244,7 +222,7 @@ def _gather(graph: Graph, op: Operator) -> int | None:
 
 
 def _reverse(graph: Graph, op: Operator) -> int | None:
-    axes, shape = _integers(graph, _input(op, 1)), graph.shape(op.inputs[0])
+    axes, shape = integers(graph, input_of(op, 1)), graph.shape(op.inputs[0])
     return op.inputs[0] if axes is not None and shape is not None and _all_one(shape, axes) else None
 
 
@@ -283,7 +261,7 @@ def _neutral(number: int, *, commutes: bool = False, integers_only: bool = False
     """Finds the other operand of a constant ``number`` (0 or 1), whose shape the result must have."""
 
     def find(graph: Graph, op: Operator) -> int | None:
-        a, b = _input(op, 0), _input(op, 1)
+        a, b = input_of(op, 0), input_of(op, 1)
         for x, constant in ((a, b), (b, a)) if commutes else ((a, b),):
             value = graph.constant(constant)
             if value is None or (integers_only and value.dtype.kind not in "iu"):
@@ -325,15 +303,15 @@ def _means(graph: Graph, constant: int, value: Array, number: int, x: int) -> bo
 
 
 def _pool(graph: Graph, op: Operator) -> int | None:
-    ones = all(_option(op, name) == 1 for name in ("filter_width", "filter_height", "stride_w", "stride_h"))
+    ones = all(option(op, name) == 1 for name in ("filter_width", "filter_height", "stride_w", "stride_h"))
     return op.inputs[0] if ones else None
 
 
 def _reduction(graph: Graph, op: Operator) -> int | None:
-    if graph.static_shape(_input(op, 1)) == (0,):
+    if graph.static_shape(input_of(op, 1)) == (0,):
         return op.inputs[0]
-    axes, shape = _integers(graph, _input(op, 1)), graph.shape(op.inputs[0])
-    if axes is None or shape is None or not _option(op, "keep_dims"):
+    axes, shape = integers(graph, input_of(op, 1)), graph.shape(op.inputs[0])
+    if axes is None or shape is None or not option(op, "keep_dims"):
         return None
     return op.inputs[0] if _all_one(shape, axes) else None
 
@@ -512,7 +490,7 @@ class MergeReshapes(Rule):
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Makes the second read the first's input; SQUEEZE and EXPAND_DIMS become RESHAPE for that."""
-        middle = _input(op, 0)
+        middle = input_of(op, 0)
         inner = graph.producer(middle)
         if inner is None or graph.kind(inner) not in RESHAPES:
             return None
@@ -543,11 +521,11 @@ class MergeTransposes(Rule):
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Replaces the second by one that does both; pairs that cancel are remove-identity's."""
-        middle = _input(op, 0)
+        middle = input_of(op, 0)
         inner = graph.producer(middle)
         if inner is None or graph.kind(inner) is not Op.TRANSPOSE:
             return None
-        p, q = _permutation(graph, inner), _permutation(graph, op)
+        p, q = permutation(graph, inner), permutation(graph, op)
         if p is None or q is None or len(p) != len(q) or graph.tensor(inner.inputs[0]).is_variable:
             return None
         if reason := graph.why_shared(middle, op):
