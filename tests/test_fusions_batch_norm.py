@@ -353,6 +353,74 @@ def test_addition_passes_a_residual_addition() -> None:
     assert kinds(after) == ["CONV_2D", "ADD"]
 
 
+def two_convs(b: Builder, **options: Any) -> tuple[int, int]:
+    """Two convolutions of one input, with results [2, 4, 4, 6]."""
+    x = b.input("x", [2, 4, 4, 3])
+
+    def one(name: str) -> int:
+        weights = b.constant(f"w{name}", normal(6, 1, 1, 3))
+        return b.op(Op.CONV_2D, [x, weights, b.constant(f"b{name}", normal(6))], padding=Padding.SAME, **options)
+
+    return one("1"), one("2")
+
+
+@pytest.mark.parametrize("kind", [Op.ADD, Op.SUB])
+def test_batch_norm_goes_into_both_sides_of_a_residual(kind: Op) -> None:
+    b = Builder()
+    y = b.op(kind, two_convs(b))
+    after, _ = fuse(b.model([batch_norm_of(b, y, normal(6), normal(6))]), BACKWARD)
+    assert kinds(after) == ["CONV_2D", "CONV_2D", kind.name]
+
+
+@pytest.mark.parametrize("kind", [Op.ADD, Op.SUB])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_an_addition_goes_into_the_side_that_takes_it(kind: Op, swapped: bool) -> None:
+    """The other side applies RELU, which only the scale passes."""
+    b = Builder()
+    x, y = two_convs(b)
+    sides = [b.op(Op.RELU, [x]), y]
+    z = b.op(kind, sides[::-1] if swapped else sides)
+    after, _ = fuse(b.model([batch_norm_of(b, z, positive(6), normal(6))]), BACKWARD)
+    assert kinds(after) == ["CONV_2D", "CONV_2D", "RELU", kind.name]
+
+
+def test_a_scale_stops_where_one_side_of_a_residual_does_not_take_it() -> None:
+    b = Builder()
+    x, y = two_convs(b)
+    z = b.op(Op.ADD, [b.op(Op.TANH, [x]), y])
+    assert refusals(b.model([b.op(Op.MUL, [z, b.constant("s", normal(6))])]), BACKWARD) == []
+    b = Builder()
+    x, y = two_convs(b)
+    z = b.op(Op.MUL, [b.op(Op.ADD, [x, y]), b.constant("s", normal(6))])
+    (reason,) = refusals(b.model([z, y]), BACKWARD)
+    assert "also" in reason
+    b = Builder()
+    x, _ = two_convs(b)
+    assert refusals(b.model([b.op(Op.MUL, [b.op(Op.ADD, [x, x]), b.constant("s", normal(6))])]), BACKWARD) == []
+
+
+@pytest.mark.parametrize("kind", [Op.MUL, Op.DIV])
+def test_a_scale_goes_into_one_factor(kind: Op) -> None:
+    b = Builder()
+    x, y = two_convs(b)
+    z = b.op(kind, [x, b.op(Op.ABS, [y])] if kind is Op.DIV else [b.op(Op.TANH, [x]), y])
+    after, _ = fuse(b.model([b.op(Op.MUL, [z, b.constant("s", normal(6))])]), BACKWARD)
+    assert "MUL" not in kinds(after)[3:] or kind is Op.MUL
+    assert len(kinds(after)) == 4
+    b = Builder()
+    x, y = two_convs(b)
+    assert refusals(b.model([b.op(Op.ADD, [b.op(kind, [x, y]), b.constant("c", normal(6))])]), BACKWARD) == []
+
+
+def test_one_number_passes_a_product_of_matrices() -> None:
+    for scale, expected in ((np.float32(0.35), 3), (normal(5), 4)):
+        b = Builder()
+        x = b.input("x", [5, 8])
+        fc = [b.op(Op.FULLY_CONNECTED, [x, b.constant("w", normal(8, 8)), -1], shape=[5, 8]) for _ in range(2)]
+        y = b.op(Op.MUL, [b.op(Op.BATCH_MATMUL, fc, adj_y=True), b.constant("s", scale)])
+        assert len(kinds(fuse(b.model([y]), BACKWARD)[0])) == expected
+
+
 def test_chains_of_constants_merge() -> None:
     b = Builder()
     x = b.input("x", [2, 3, 4])

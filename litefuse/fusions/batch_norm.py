@@ -96,7 +96,8 @@ class FoldBackward(_FoldRule):
     MUL, ADD, SUB and DIV by a constant that varies along one axis, into CONV_2D, DEPTHWISE_CONV_2D, FULLY_CONNECTED,
     TRANSPOSE_CONV, CONV_3D and CONV_3D_TRANSPOSE, also through RESHAPE, TRANSPOSE, CONCATENATION (each of its inputs
     takes its part), pooling, MEAN, resizing and BATCH_TO_SPACE_ND; through RELU, PRELU and MAX_POOL_2D for positive
-    scales; a scale through PAD; an addition through a residual ADD. A bias input appears where there was none.
+    scales; a scale through PAD; through a residual ADD or SUB, whose both sides take the scale and one the addition; a
+    scale into one side of MUL or DIV, one number into one of BATCH_MATMUL. A bias input appears where there was none.
     """
 
     name = "batch-norm-into-producer"
@@ -322,8 +323,10 @@ class _Backward:
             if affine.shifts:
                 raise _No(_needs(self._candidate(source, affine, op), f"{graph.where(op)} pads with zeros in between"))
             return self.into(source, affine, op)
-        if kind in _AFFINE_KINDS:
+        if kind in _AFFINE_KINDS and operand(graph, op) is not None:
             return self._into_constants(op, shape, affine)
+        if kind in _AFFINE_KINDS or kind is Op.BATCH_MATMUL:
+            return self._through_both(op, shape, affine)
         raise _No
 
     def _candidate(self, tensor: int, affine: Affine, reader: Operator) -> bool:
@@ -380,14 +383,11 @@ class _Backward:
         return plan
 
     def _into_constants(self, op: Operator, shape: tuple[int, ...], affine: Affine) -> Plan:
-        """Merges with the constant of a MUL or ADD before it; passes an addition on through a residual ADD."""
+        """Merges with the constant of a MUL or ADD before it."""
         graph = self.graph
         slots = operand(graph, op)
+        assert slots is not None
         kind = graph.kind(op)
-        if slots is None:
-            if kind is Op.ADD and not affine.scales:
-                return self._into_one_side(op, shape, affine)
-            raise _No
         merges = (kind is Op.MUL and not affine.shifts) or (kind is Op.ADD and not affine.scales)
         constant = graph.constant(op.inputs[slots[1]])
         if not merges or constant is None or graph.shape(op.inputs[slots[0]]) != shape or constant.ndim > len(shape):
@@ -410,13 +410,37 @@ class _Backward:
 
         return [change]
 
-    def _into_one_side(self, op: Operator, shape: tuple[int, ...], affine: Affine) -> Plan:
+    def _through_both(self, op: Operator, shape: tuple[int, ...], affine: Affine) -> Plan:
+        """Through an operator of two computed operands: (a + b) s + t = (a s + t) + b s, and (a b) s = (a s) b.
+
+        The latter also for a product of matrices and a single s.
+        """
+        kind = self.graph.kind(op)
+        a, b = op.inputs
+        if a == b:
+            raise _No  # it would have to take two maps
+        zero, one = np.zeros_like(affine.shift), np.ones_like(affine.scale)
+        scale, shift = Affine(affine.axis, affine.scale, zero), Affine(affine.axis, one, affine.shift)
+        identity = Affine(affine.axis, one, zero)
+        if kind in (Op.ADD, Op.SUB):
+            back = Affine(affine.axis, one, -affine.shift) if kind is Op.SUB else shift
+            other = Affine(affine.axis, affine.scale, back.shift)
+            choices = [(affine, scale), (scale, other)] if affine.scales else [(shift, identity), (identity, back)]
+        elif affine.shifts or (kind is Op.BATCH_MATMUL and affine.axis is not None):
+            raise _No
+        else:
+            choices = [(scale, identity)] if kind is Op.DIV else [(scale, identity), (identity, scale)]
         reason = ""
-        for tensor in op.inputs:
-            if self.graph.shape(tensor) != shape or op.inputs[0] == op.inputs[1]:
-                continue
+        for choice in choices:
             try:
-                return self.into(tensor, affine, op)
+                plan: Plan = []
+                for tensor, part in zip(op.inputs, choice, strict=True):
+                    if part is identity:
+                        continue
+                    if kind is not Op.BATCH_MATMUL and self.graph.shape(tensor) != shape:
+                        raise _No
+                    plan += self.into(tensor, part, op)
+                return plan
             except _No as no:
                 reason = reason or no.reason
         raise _No(reason)
