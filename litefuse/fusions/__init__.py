@@ -28,6 +28,7 @@ from litefuse.fusions import (
     slicing,
     softmax,
     softplus,
+    subsampling,
     transposes,
     upsampling,
 )
@@ -71,6 +72,7 @@ def rules(*, widen_fp16: bool = False) -> tuple[Rule, ...]:
         *slicing.RULES,
         *padding.RULES,
         *dilation.RULES,
+        *subsampling.RULES,
         *upsampling.RULES,
         *reshapes.RULES,
         *transposes.RULES,

@@ -25,7 +25,7 @@ from litefuse.fusions.affine import Affine, operand, read_affine
 from litefuse.fusions.forms import Form, X
 from litefuse.fusions.reductions import Writer, binary, scalar_operand
 from litefuse.fusions.rule import Applied, Numerics, Outcome, Refused, Rule
-from litefuse.fusions.univariate import Cone, Spelled
+from litefuse.fusions.univariate import Cone, Spelled, range_of
 from litefuse.graph import Graph
 from litefuse.graph.pattern import NONE
 from litefuse.schema.operators import Op
@@ -165,7 +165,8 @@ class Power(Spelled):
     """x^2 is x * x, x^3 is x * x * x, and so on up to 6; x^0.5 is SQRT(x), x^-0.5 RSQRT(x), x^-1 is 1 / x.
 
     Also for exponents 1.5, 0.25 and -2. Products of float32 differ from POW by 2^-23 of the result for each MUL, and
-    sqrt(-inf) is NaN where POW gives infinity.
+    sqrt(-inf) is NaN where POW gives infinity. Negative exponents are left to POW where x may be 0: it gives infinity
+    there, the builtin kernel of DIV the largest float, and RSQRT of -0 is negative.
     """
 
     name = "power"
@@ -177,6 +178,14 @@ class Power(Spelled):
         """The form for the exponent."""
         exponent = cone.constants.get(cone.operators[-1].inputs[1])
         return [_POWERS[exponent]] if len(cone.operators) == 1 and exponent in _POWERS else []
+
+    def why_not(self, cone: Cone) -> str | None:
+        """Also declines where x may be 0 and the exponent is negative."""
+        low, high = range_of(cone.graph, cone.source)
+        exponent = cone.constants.get(cone.operators[-1].inputs[1], 0.0)
+        if exponent < 0 and low <= 0 <= high:
+            return f"`{cone.graph.name(cone.source)}` may be 0, for which POW gives infinity and other operators do not"
+        return super().why_not(cone)
 
 
 class SquaredDifference(Rule):
