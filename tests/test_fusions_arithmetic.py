@@ -174,6 +174,14 @@ def test_powers_that_stay() -> None:
     ]
 
 
+@pytest.mark.parametrize("exponent", [-0.5, -1, -2])
+def test_negative_powers_of_what_may_be_zero_stay(exponent: float) -> None:
+    reason = "`x` may be 0, for which POW gives infinity and other operators do not"
+    assert refusals(model(lambda x: x**exponent), POWER) == [reason]
+    after, _ = fuse(model(lambda x: (x.of(Op.LOGISTIC) + 1) ** exponent), POWER, cases=["normal", "zeros"])
+    assert "POW" not in kinds(after)
+
+
 def test_power_of_one_goes_away() -> None:
     after, _ = fuse(model(lambda x: tanh(tanh(x) ** 1)), POWER, *IDENTITY, cases=["normal"])
     assert kinds(after) == ["TANH", "TANH"]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from litefuse.fusions import Numerics, dead_code, identity, run, transposes
 from litefuse.graph import Graph
 from litefuse.graph.build import Builder, quantized
+from litefuse.graph.text import from_text
 from litefuse.schema import Model
 from litefuse.schema.enums import ActivationFunctionType, MirrorPadMode, Padding, TensorType
 from litefuse.schema.operators import Op
@@ -333,6 +334,22 @@ def test_quantised_operators_are_exact(case: str) -> None:
     after, report = fuse(quantised_between(make, type), EXACT)
     assert count(after) == 0
     assert report.counts() == {"move-transposes": 1}
+
+
+@pytest.mark.parametrize("zero", [0, 7])
+def test_the_place_of_an_element_matters_where_a_zero_point_is_taken_away(zero: int) -> None:
+    model = from_text(
+        f"""graph main(%x: i8[1,6,6,3]{{scale=0.03, zero={zero}}}) {{
+          %a = TRANSPOSE(%x, i32[4]=(0, 3, 1, 2))
+          %b = DEQUANTIZE(%a)
+          %y = TRANSPOSE(%b, i32[4]=(0, 2, 3, 1))
+          return %y
+        }}"""
+    )
+    after, _ = fuse(model, EXACT)
+    assert (count(after) == 0) == (zero == 0)
+    after, _ = fuse(model, MATH)
+    assert count(after) == 0
 
 
 def test_a_mean_over_height_and_width_may_round_elsewhere() -> None:

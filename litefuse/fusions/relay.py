@@ -225,8 +225,16 @@ def _elementwise(call: _Call) -> None:
         return
     if call.kind in _BY_VECTORS and _is_float(call):
         call.relaid.numerics = Numerics.REASSOCIATED
+    elif call.kind is Op.DEQUANTIZE and _has_zero_point(graph, op.inputs[0]):
+        # Vectors give s * q + (-s * z), which rounds otherwise than the s * (q - z) of the last elements.
+        call.relaid.numerics = Numerics.REASSOCIATED
     elif call.kind is Op.QUANTIZE and graph.is_float(op.inputs[0]):
         call.relaid.numerics = Numerics.QUANTIZED
+
+
+def _has_zero_point(graph: Graph, tensor: int) -> bool:
+    q = graph.quantization(tensor)
+    return q is not None and q.zero_point is not None and bool(np.any(q.zero_point))
 
 
 def _stays(layout: Order, count: int) -> bool:
