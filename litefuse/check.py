@@ -8,9 +8,11 @@ Each signature is run; the first subgraph too when no signature leads there. Ste
 that models with state are compared along the way, and signatures take turns, so that state they share is. Models with
 unknown dimensions are run at three sizes, as far as the original takes them.
 
-Where rules of class REPAIR were applied, a case is left out, and that is noted, if float64 shows that the original's
-own operators overflow or go wrong in it while the result's do not (:mod:`litefuse.wide`). At least one case must be
-left to compare.
+A case in which the outputs differ too much is excused, and that is noted, where the original itself fails
+(:mod:`litefuse.wide`). If an operator makes something that is not finite, or nearly so, of numbers that are, then
+elements that are such are not compared. If rules of class REPAIR were applied, the case is left out then, and also if
+float64 shows that the original's numbers are wrong and the result's are not. Rewrites of class EXACT are never
+excused, and at least one case with usual inputs must be left to compare.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from litefuse import wide
 from litefuse.difference import JITTER, KERNELS, Output, OutputDifference, Run, step_of
 from litefuse.errors import CheckError
 from litefuse.fusions.rule import Numerics
@@ -39,7 +42,6 @@ from litefuse.schema import Model, deepcopy, parse, read, to_bytes, write
 from litefuse.schema.enums import TensorType
 from litefuse.schema.operators import Op, builtin_code
 from litefuse.schema.writer import as_bytes
-from litefuse.wide import faults, overflows
 
 Array: TypeAlias = NDArray[Any]
 Source: TypeAlias = "Model | str | os.PathLike[str] | bytes"
@@ -312,6 +314,23 @@ class _Lazy(Iterable[_T]):
             yield self._made[i]
 
 
+class _Each(Iterable[Array | None]):
+    """The results of one output in each of many runs, which are made when asked for."""
+
+    def __init__(self, runs: Iterable[list[Array | None]], output: int) -> None:
+        self._runs, self._output = runs, output
+
+    def __iter__(self) -> Iterator[Array | None]:
+        return (run[self._output] for run in self._runs)
+
+
+class _Excuse(NamedTuple):
+    """Why a case says little against the result, and whether that is because the result mends it."""
+
+    reason: str
+    mended: bool
+
+
 class _Check:
     """One comparison of two models. ``at`` is called with what is about to be done."""
 
@@ -367,7 +386,7 @@ class _Check:
             for entry in a.entries
         }
         self.graphs = graphs, Graphs(b.model)
-        self.repaired: dict[str, str] = {}
+        self.excused: dict[str, _Excuse] = {}
         self.confirmed = False
         self.notes: list[str] = []
         self.refused: dict[str, list[str]] = {}
@@ -386,15 +405,14 @@ class _Check:
             self.notes.append(f"both models refuse the inputs of {_listed(names)}: {reason}")
         if not self.runs:
             return CheckResult([], skipped=self.why_not or next(iter(self.refused), "every case was left out"))
-        if self.repaired:
-            names, example = list(self.repaired), next(iter(self.repaired.values()))
-            self.notes.append(
-                f"{_listed(names)}: the original is numerically wrong there and the result is not, so that they were "
-                f"not compared: {example}"
-            )
+        for mended, what in ((True, "not compared"), (False, "compared only where both models gave usual numbers")):
+            names = [name for name, excuse in self.excused.items() if excuse.mended is mended]
+            if names:
+                example = self.excused[names[0]].reason
+                self.notes.append(f"{_listed(names)}: {what}, since the original itself fails there: {example}")
         outputs = [output for entry in self.a.entries for output in self.outputs[entry]]
-        if self.repaired and not self.confirmed:
-            raise CheckError(f"the original is numerically wrong in every case: {next(iter(self.repaired.values()))}")
+        if self.excused and not self.confirmed:
+            raise CheckError(f"the original itself fails in every case: {next(iter(self.excused.values())).reason}")
         judged = [output.judge() for output in outputs]
         return CheckResult(judged, self.runs, None, [*self.notes, *(n for output in outputs for n in output.notes())])
 
@@ -495,11 +513,7 @@ class _Check:
         if refusals and not self.runs:
             self._leave_out(refusals, setup)
         self.runs += 1
-        fault = self._fault(case, entry, theirs, setup, values)
-        if fault:
-            self.repaired.setdefault(case.name, fault)
-            return
-        self.confirmed |= not case.extreme
+        runs: list[tuple[Output, Run, Iterable[Array | None]]] = []
         for xnnpack, references in ours.items():
             second = ours.get(not xnnpack)
             shapes, (unmoved, _) = setup.shapes[entry], setup.runners[xnnpack]
@@ -514,11 +528,26 @@ class _Check:
                     None if second is None else second[i],
                     [None if outputs is None else outputs[i] for outputs in calm],
                 )
-                output.add(run, (opinion[i] for opinion in opinions))
+                runs.append((output, run, _Each(opinions, i)))
+        before = [output.snapshot() for output in self.outputs[entry]]
+        within = [output.add(run, opinions) for output, run, opinions in runs]  # every one is to be added
+        if all(within):
+            self.confirmed |= not case.extreme
+            return
+        excuse = self._excuse(case, entry, theirs, setup, values)
+        if excuse is None:
+            self.confirmed |= not case.extreme
+            return
+        for output, snapshot in zip(self.outputs[entry], before, strict=True):
+            output.restore(snapshot)
+        if not excuse.mended:
+            within = [output.add(run._replace(fails=True), opinions) for output, run, opinions in runs]
+            self.confirmed |= not case.extreme and all(within)
+        self.excused.setdefault(case.name, excuse)
 
-    def _fault(self, case: Case, entry: Entry, theirs: Entry, setup: _Setup, values: list[Array]) -> str | None:
-        """What the original gets wrong in a case that the result gets right, where that may be the promise."""
-        if self.numerics is not Numerics.REPAIR or entry.subgraph or self.a.has_state:
+    def _excuse(self, case: Case, entry: Entry, theirs: Entry, setup: _Setup, values: list[Array]) -> _Excuse | None:
+        """Why a case in which the outputs differ too much says nothing against the result; None if it does."""
+        if self.numerics is Numerics.EXACT or entry.subgraph or self.a.has_state:
             return None
         try:
             if setup.open is None:
@@ -530,9 +559,17 @@ class _Check:
         except _REFUSALS:
             return None
         (graph, mended), (ours, result) = self.graphs, setup.open
-        first = next(itertools.chain(faults(graph[0], ours.value), overflows(graph[0], ours.value)), None)
-        wrong = first is None or next(faults(mended[0], result.value), None) is not None
-        return None if wrong else str(first)
+        repairs = self.numerics is Numerics.REPAIR
+        fault = next(wide.faults(graph[0], ours.value), None) if repairs else None
+        if fault is not None and next(wide.faults(mended[0], result.value), None) is None:
+            return _Excuse(str(fault), mended=True)
+        failure = next(wide.failures(graph[0], ours.value), None)
+        if failure is None and case.extreme and repairs:
+            failure = "inputs are not finite, or next to it"
+        if failure is None and any(_is_subnormal(value) for value in values):
+            failure = "inputs are subnormal, which some kernels take for zero"
+        # What a repair makes of an overflow is another number, and float64 overflows too.
+        return None if failure is None else _Excuse(failure, mended=repairs)
 
     def _calm(
         self, case: Case, entry: Entry, shapes: list[Shape], original: _Runner, number: float
@@ -570,6 +607,10 @@ class _Check:
                 half = max(2.0**-24, self.deviation) * rng.integers(-1, 2, value.shape, np.int8)
                 buffer.data = as_bytes((value * (1 + half)).astype(np.float32))
         return _Side(model, to_bytes(model), self.a.entries)
+
+
+def _is_subnormal(value: Array) -> bool:
+    return value.dtype.kind == "f" and bool(np.any((value != 0) & (np.abs(value) < np.finfo(value.dtype).tiny)))
 
 
 def _reason(error: Exception) -> str:

@@ -67,6 +67,8 @@ FLIP = 1e-3
 JITTER = 2.0**-22
 # Below this, floats lose digits.
 _TINY = float(np.finfo(np.float32).tiny)
+# From here on a number is the remains of an infinity rather than a result.
+_HUGE = 1e30
 # Own noise from which on the comparison is called weak.
 _LOUD = 0.01
 # Runs of an output that may be found wrong before no more effort is made to excuse it.
@@ -110,6 +112,8 @@ class Run(NamedTuple):
     """What the original gave with the other kernels, if they run it."""
     calm: Sequence[Array | None] = ()
     """In an extreme case, what the original gives with each of some usual numbers in place of the extreme values."""
+    fails: bool = False
+    """Whether the original itself fails in it, so that only usual numbers are compared."""
 
 
 @dataclass
@@ -161,26 +165,39 @@ class Output:
     def __str__(self) -> str:
         return (f"signature `{self.signature}`, " if self.signature else "") + f"output `{self.port.name}`"
 
-    def add(self, run: Run, opinions: Iterable[Array | None]) -> None:
-        """Measures one run. ``opinions`` are what the original gives when moved a little; each costs a run."""
+    def snapshot(self) -> dict[str, Any]:
+        """What is known now, to go back to."""
+        return vars(self) | {"findings": list(self.findings), "seen": set(self.seen)}
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Forgets what was added since a snapshot."""
+        vars(self).update(snapshot)
+
+    def add(self, run: Run, opinions: Iterable[Array | None]) -> bool:
+        """Measures one run. ``opinions`` are what the original gives when moved a little; each costs a run.
+
+        Returns whether it is within the bound, as far as that is known by now.
+        """
         x, y = run.reference, run.got
         place = f"{self}, case {run.case.name}, {KERNELS[run.xnnpack]}"
         if x is None or y is None:
             if x is not None or y is not None:
                 raise CheckError(f"{place}: the runtime gives out only the {'original' if y is None else 'result'}'s")
             self.unreadable += 1
-            return
+            return True
         if run.second is not None and run.second.shape != x.shape:
             self.unsettled += 1
-            return
+            return True
         if x.shape != y.shape or x.dtype.kind != y.dtype.kind:
             raise CheckError(f"{place}: {y.dtype} of shape {y.shape} instead of {x.dtype} of shape {x.shape}")
         self.type = self.type or x.dtype.name
         if len(self.seen) < 2:
             self.seen.add(zlib.crc32(x.tobytes()) if x.dtype != object else hash(tuple(x.reshape(-1).tolist())))
         second = run.second
-        if run.case.extreme:
-            settled = self._settled(x, y, run.calm)
+        if run.case.extreme or run.fails:
+            settled = self._settled(x, y, run.calm) if run.case.extreme else np.ones(x.shape, bool)
+            if run.fails:
+                settled &= _is_usual(x) & _is_usual(y)
             x, y = _only(settled, x), _only(settled, y)
             second = None if second is None else _only(settled, second)
             opinions = (_only(settled, opinion) for opinion in opinions if opinion is not None)
@@ -196,8 +213,10 @@ class Output:
             self.noise = max(self.noise, finding.noise)
             self.scale = max(self.scale, finding.scale)
         self.findings.append(finding)
-        if self.strikes == _STRIKES or finding.nonfinite or self._judge(finding)[0] <= 1:
-            return
+        if not finding.nonfinite and self._judge(finding)[0] <= 1:
+            return True
+        if self.strikes == _STRIKES or finding.nonfinite:
+            return False
         changed = np.zeros(x.shape, bool)
         for opinion in opinions:
             finding.rounding = max(finding.rounding, self._noise(x, opinion, finding.scale))
@@ -207,8 +226,9 @@ class Output:
             if self.port.quantized or finding.rounding > FLIP:
                 self.flip = max(self.flip, finding.rounding)
             if self._judge(finding)[0] <= 1:
-                return
+                return True
         self.strikes += 1
+        return False
 
     def _settled(self, x: Array, y: Array, calm: Sequence[Array | None]) -> NDArray[np.bool_]:
         """Where extreme values make no difference to the original; counts elsewhere what the result has otherwise."""
@@ -382,6 +402,15 @@ def _is_finite(value: Array) -> NDArray[np.bool_]:
     """Builtin kernels make the largest float of what overflows, so that this one counts as infinite too."""
     finite: NDArray[np.bool_] = np.abs(value) < np.finfo(value.dtype).max
     return finite
+
+
+def _is_usual(value: Array) -> NDArray[np.bool_]:
+    """Where a value cannot come from an infinity or NaN for all that one can see; nowhere in a value of integers."""
+    if value.dtype.kind not in "fc":
+        return np.zeros(value.shape, bool)
+    with np.errstate(invalid="ignore", over="ignore"):
+        usual: NDArray[np.bool_] = np.abs(value.astype(np.complex128)) < _HUGE
+    return usual
 
 
 def _as_real(value: Array) -> Array:

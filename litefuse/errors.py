@@ -12,6 +12,12 @@ class LitefuseError(Exception):
     exit_code = 1
 
 
+class UsageError(LitefuseError):
+    """A name that does not exist was given: of a rule, level, target or tensor; exit code 2."""
+
+    exit_code = 2
+
+
 class SchemaError(LitefuseError):
     """The input is not a readable `.tflite` file; exit code 3."""
 
@@ -38,3 +44,9 @@ class OutputError(LitefuseError):
     """The output cannot be written; exit code 6."""
 
     exit_code = 6
+
+
+class BudgetError(LitefuseError):
+    """The intermediates do not fit into the memory that there is; exit code 7."""
+
+    exit_code = 7

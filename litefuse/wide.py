@@ -1,9 +1,10 @@
-"""Where float32 was not enough: the elementwise parts of a graph, computed anew in float64 from what a run gave.
+"""Where a run of a model fails by itself: numbers that overflow, and numbers that float32 got wrong.
 
-Rules of class REPAIR change the answers of a model where these are wrong, so that comparing them says nothing there.
-Whether they are wrong can be told without knowing what was repaired: elementwise operators and reductions are evaluated
-in float64, from the values that their sources had in the run. What such a part hands on, to other operators or out of
-the graph, is then compared with the value that the run had in its place.
+What a rewrite promises ends where the original does. An operator that makes an infinity or NaN of finite numbers (a
+logarithm of something negative, an exponential of 100) leaves to its kernel what follows, and kernels differ. And
+rules of class REPAIR change answers which are wrong: that they are can be told without knowing what was repaired.
+Elementwise operators and reductions are evaluated in float64, from the values that their sources had in the run. What
+such a part hands on, to other operators or out of the graph, is then compared with what the run had in its place.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Read = Callable[[int], "NDArray[Any] | None"]
 
 TOLERANCE = 1e-3
 """Of the largest magnitude in a tensor: less than this is rounding, which the comparison of outputs bounds."""
-# From here on kernels differ in where exp(x) overflows: some stop at exp(88.37), others at the largest float.
+# From here on kernels differ: the exponential of some stops at exp(88.37), that of others at the largest float.
 _BRINK = 2.0**126
 _OPTIONS = ("alpha", "approximate")
 _TYPES = frozenset({TensorType.FLOAT32, TensorType.BOOL})
@@ -70,22 +71,21 @@ def faults(graph: Graph, read: Read) -> Iterator[Fault]:
                 yield fault
 
 
-def overflows(graph: Graph, read: Read) -> Iterator[Fault]:
-    """The EXPs whose results are NaN, or too large for float32 or nearly so, given what they read in a run.
+def failures(graph: Graph, read: Read) -> Iterator[str]:
+    """The operators that make something which is not finite, or nearly so, of numbers that are, in execution order."""
+    sound: dict[int, bool] = {}
 
-    Kernels disagree on both.
-    """
+    def is_sound(tensor: int) -> bool:
+        if tensor not in sound:
+            value = graph.constant(tensor) if graph.is_constant(tensor) else read(tensor)
+            with np.errstate(invalid="ignore"):
+                floats = None if value is None or value.dtype.kind != "f" else value.astype(np.float64)
+                sound[tensor] = floats is None or bool(np.all(np.abs(floats) < _BRINK))
+        return sound[tensor]
+
     for op in graph.operators():
-        if graph.kind(op) is Op.EXP and graph.type(op.inputs[0]) == TensorType.FLOAT32:
-            x = read(op.inputs[0])
-            got = read(op.outputs[0])
-            if x is None or got is None or not x.size:
-                continue
-            with np.errstate(all="ignore"):
-                right = np.exp(x.astype(np.float64))
-            place = int(np.argmax(right))  # the first NaN, if there is one
-            if not right.flat[place] <= _BRINK:
-                yield Fault(graph.where(op), float(got.flat[place]), float(right.flat[place]))
+        if all(is_sound(t) for t in op.inputs if t >= 0) and not all(is_sound(t) for t in op.outputs):
+            yield f"{graph.where(op)} makes something that is not finite of finite numbers"
 
 
 def _compare(location: Location, narrow: Points, wide: Points) -> Fault | None:

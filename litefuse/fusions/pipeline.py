@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from litefuse.errors import LitefuseError
+from litefuse.errors import LitefuseError, UsageError
 from litefuse.fusions.rule import Applied, ModelRule, Numerics, Refused, Rule
 from litefuse.graph.compact import compact
 from litefuse.graph.graph import Graph, Location
@@ -70,14 +70,14 @@ def run(
         keep: names of tensors that must stay as they are, with the operators that compute them.
 
     Raises:
-        LitefuseError: a name in ``keep`` is not that of a tensor; or the rules do not come to an end, which is a
-            defect of litefuse.
+        UsageError: a name in ``keep`` is not that of a tensor.
+        LitefuseError: the rules do not come to an end, which is a defect of litefuse.
     """
     report = FusionReport()
     keep = frozenset(keep)
     missing = keep - {tensor.name for subgraph in model.subgraphs for tensor in subgraph.tensors}
     if missing:
-        raise LitefuseError(
+        raise UsageError(
             f"no tensor is called `{min(missing)}`, which was to be kept; `litefuse inspect --json` lists them"
         )
     left_alone = decompositions(model)
@@ -208,11 +208,11 @@ def select(
 ) -> list[Rule]:
     """The rules of the given classes, without those disabled by name and, if any are named, ``only`` those.
 
-    Raises LitefuseError for an unknown name.
+    Raises UsageError for an unknown name.
     """
     rules = list(rules)
     disabled, only, classes = set(disabled), set(only), set(classes)
     unknown = (disabled | only) - {rule.name for rule in rules}
     if unknown:
-        raise LitefuseError(f"there is no rule `{min(unknown)}`; `litefuse rules` lists them all")
+        raise UsageError(f"there is no rule `{min(unknown)}`; `litefuse rules` lists them all")
     return [r for r in rules if r.name not in disabled and (not only or r.name in only) and r.numerics in classes]
