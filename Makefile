@@ -24,7 +24,8 @@ lint: $(STAMP)
 docs: $(STAMP)
 	$(BIN)/python docs/generate.py
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml CMakeLists.txt $(wildcard delegate_src/arena/*)
+	@command -v $(firstword $(CXX)) >/dev/null || (echo "no C++ compiler ($(CXX)): apt install g++" >&2; exit 1)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "litefuse needs Python 3.10 or newer; set PYTHON=...")'
 	$(PYTHON) -m venv $(VENV) || (echo "python venv is missing: apt install python3-venv" >&2; exit 1)
 	$(BIN)/pip install --quiet --upgrade pip

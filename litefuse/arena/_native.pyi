@@ -1,0 +1,13 @@
+from collections.abc import Sequence
+from typing import Literal
+
+MAX_BUFFERS: int
+MAX_TOTAL_SIZE: int
+
+class Packer:
+    def __init__(self, buffers: Sequence[tuple[int, int, int]], capacity: int) -> None: ...
+    def run(self, nodes: int, seconds: float) -> Literal["found", "infeasible", "limit"]: ...
+    @property
+    def offsets(self) -> list[int]: ...
+    @property
+    def nodes(self) -> int: ...
