@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from litefuse.convert import convert as convert
     from litefuse.convert import explain as explain
     from litefuse.errors import LitefuseError as LitefuseError
+    from litefuse.plan import Planned as Planned
+    from litefuse.plan import plan as plan
     from litefuse.schema.model import Model as Model
     from litefuse.schema.model import read as load
 
@@ -41,10 +43,12 @@ _PLACES = {
     "Explanation": "litefuse.convert:Explanation",
     "LitefuseError": "litefuse.errors:LitefuseError",
     "Model": "litefuse.schema.model:Model",
+    "Planned": "litefuse.plan:Planned",
     "check": "litefuse.check:check",
     "convert": "litefuse.convert:convert",
     "explain": "litefuse.convert:explain",
     "load": "litefuse.schema.model:read",
+    "plan": "litefuse.plan:plan",
 }
 
 __all__ = [
@@ -53,16 +57,18 @@ __all__ = [
     "Explanation",
     "LitefuseError",
     "Model",
+    "Planned",
     "__version__",
     "check",
     "convert",
     "explain",
     "load",
+    "plan",
 ]
 
 
 class _Package(ModuleType):
-    """The package itself, in which `check` and `convert` are always the functions.
+    """The package itself, in which `check`, `convert` and `plan` are always the functions.
 
     Importing the modules of the same names would otherwise put them there, at whatever time that happens.
     """

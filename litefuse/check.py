@@ -10,9 +10,9 @@ unknown dimensions are run at three sizes, as far as the original takes them.
 
 A case in which the outputs differ too much is excused, and that is noted, where the original itself fails
 (:mod:`litefuse.wide`). If an operator makes something that is not finite, or nearly so, of numbers that are, then
-elements that are such are not compared. If rules of class REPAIR were applied, the case is left out then, and also if
-float64 shows that the original's numbers are wrong and the result's are not. Rewrites of class EXACT are never
-excused, and at least one case with usual inputs must be left to compare.
+elements that are such are not compared; after rules of class REPAIR the case is left out. It is also left out if the
+inputs are such, and if after such rules float64 shows that the original's numbers are wrong and the result's are not.
+Rewrites of class EXACT are never excused, and at least one case with usual inputs must be left to compare.
 """
 
 from __future__ import annotations
@@ -329,6 +329,7 @@ class _Excuse(NamedTuple):
 
     reason: str
     mended: bool
+    """Or because nothing in it says anything."""
 
 
 class _Check:
@@ -564,8 +565,8 @@ class _Check:
         if fault is not None and next(wide.faults(mended[0], result.value), None) is None:
             return _Excuse(str(fault), mended=True)
         failure = next(wide.failures(graph[0], ours.value), None)
-        if failure is None and case.extreme and repairs:
-            failure = "inputs are not finite, or next to it"
+        if failure is None and case.extreme:
+            return _Excuse("inputs are not finite, or next to it, and reach other numbers than before", mended=True)
         if failure is None and any(_is_subnormal(value) for value in values):
             failure = "inputs are subnormal, which some kernels take for zero"
         # What a repair makes of an overflow is another number, and float64 overflows too.

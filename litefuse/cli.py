@@ -21,10 +21,11 @@ EXIT_CODES = {
     0: "done",
     1: "failed for another reason",
     2: "wrong usage",
-    3: "an input is not a readable .tflite file",
+    3: "an input is not a readable .tflite file, or problem",
     4: "the models do not compute the same; `convert` leaves no file then",
     5: "no TFLite runtime is installed, or it cannot do what was asked",
     6: "an output cannot be written",
+    7: "the memory that there is does not suffice",
     130: "interrupted",
     141: "the reader of the output went away",
 }
@@ -35,6 +36,22 @@ _PATIENCE = 3600.0  # seconds that one stage of a conversion may take in a proce
 model_file = click.Path(path_type=Path)
 json_flag = click.option("--json", "as_json", is_flag=True, help="Print a JSON document (see docs/json.md).")
 seed_option = click.option("--seed", default=0, show_default=True, help="Seed of the random inputs.")
+
+
+class _Amount(click.ParamType[int]):
+    """A number of bytes, such as 256K."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        from litefuse.arena.memories import parse_bytes
+
+        if isinstance(value, int):
+            return value
+        try:
+            return parse_bytes(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 def choice_options(command: Callable[..., int]) -> Callable[..., int]:
@@ -146,13 +163,21 @@ def litefuse(context: click.Context) -> int:
 
 @litefuse.command()
 @click.argument("models", metavar="MODEL...", nargs=-1, required=True, type=model_file)
+@click.option(
+    "--text",
+    "as_text",
+    is_flag=True,
+    help="Print the graphs as text instead, operator by operator; large constants are abbreviated to a checksum.",
+)
 @json_flag
-def inspect(models: tuple[Path, ...], as_json: bool) -> int:
+def inspect(models: tuple[Path, ...], as_text: bool, as_json: bool) -> int:
     """Shows what is in a model.
 
     Inputs and outputs, operators with their arithmetic and memory traffic, peak memory, types, origin, and everything
     that is wrong with the file. Nothing is run.
     """
+    if as_text and as_json:
+        raise click.UsageError("--text and --json exclude each other")
     import gc
 
     gc.disable()  # many objects are made and none thrown away: looking for garbage is a tenth of the time
@@ -162,11 +187,32 @@ def inspect(models: tuple[Path, ...], as_json: bool) -> int:
     from litefuse.schema.model import read
     from litefuse.schema.validate import validate
 
+    if as_text:
+        return _print_text(models)
+
     def one(path: Path) -> Document:
         model = read(path)
         return documents.inspection(str(path), measure(model), validate(model))
 
     return _show("inspect", (_attempt(path, one) for path in models), as_json)
+
+
+def _print_text(models: Sequence[Path]) -> int:
+    """Prints models in the form of `litefuse.graph.text`; returns the worst exit code."""
+    from litefuse.graph.text import to_text
+    from litefuse.schema.model import read
+
+    worst = 0
+    for path in models:
+        try:
+            text = to_text(read(path))
+        except Exception as error:
+            message, code = _describe(error)
+            _complain(message)
+            worst = max(worst, code)
+        else:
+            click.echo(text if len(models) == 1 else f"# {path}\n{text}", nl=False)
+    return worst
 
 
 # -- convert -------------------------------------------------------------------------------------------------------
@@ -182,6 +228,17 @@ def inspect(models: tuple[Path, ...], as_json: bool) -> int:
     "need be. The default is MODEL.litefuse.tflite beside the input.",
 )
 @choice_options
+@click.option(
+    "--target",
+    type=click.Choice(["tflm"]),
+    help="Prepare the file for TensorFlow Lite Micro: only operators that it has, and a memory plan that it follows.",
+)
+@click.option(
+    "--arena-budget",
+    metavar="SIZE",
+    type=_Amount(),
+    help="Keep the memory for intermediates within this, such as 64K, by TFLM's rules: by order, sharing, then tiles.",
+)
 @click.option("--no-check", is_flag=True, help="Do not compare the result with the original.")
 @click.option("--jobs", metavar="N", type=click.IntRange(1), default=1, show_default=True, help="Models at a time.")
 @seed_option
@@ -189,6 +246,8 @@ def inspect(models: tuple[Path, ...], as_json: bool) -> int:
 def convert(
     models: tuple[Path, ...],
     output: str | None,
+    target: str | None,
+    arena_budget: int | None,
     no_check: bool,
     jobs: int,
     seed: int,
@@ -204,7 +263,12 @@ def convert(
     if len(models) > 1:
         models = tuple(m for m in models if not m.name.endswith(".litefuse.tflite")) or models
     outputs = _outputs(models, output)
-    options = _choices(**choices) | {"check": not no_check, "seed": seed}
+    options = _choices(**choices) | {
+        "check": not no_check,
+        "seed": seed,
+        "target": target,
+        "arena_budget": arena_budget,
+    }
     if len(models) > 1:
         return _show("convert", _in_processes(models, outputs, options, jobs), as_json)
 
@@ -368,6 +432,114 @@ def check(original: Path, other: Path, frozen: bool, seed: int, as_json: bool) -
     return 0 if result.ok else CheckError.exit_code
 
 
+# -- plan ----------------------------------------------------------------------------------------------------------
+
+
+@litefuse.command()
+@click.argument("models", metavar="MODEL|PROBLEM.csv...", nargs=-1, required=True, type=model_file)
+@click.option(
+    "--runtime",
+    type=click.Choice(["tflm", "tflite", "delegate"]),
+    default="tflm",
+    show_default=True,
+    help="Whose rules apply: those of TensorFlow Lite Micro, of TFLite's CPU arena, or of litefuse's delegate.",
+)
+@click.option("--alignment", metavar="N", type=click.IntRange(1), help="Align to N bytes instead of the runtime's own.")
+@click.option("--arena-budget", metavar="SIZE", type=_Amount(), help="Fail if the arena takes more, such as 256K.")
+@click.option(
+    "--memory",
+    metavar="NAME=SIZE[:COST],...",
+    help="Distribute the tensors over several memories so that the bytes moved cost least, such as "
+    "sram=320K,psram=8M:slow; a cost is relative, `slow` is 4.",
+)
+@click.option("--no-reorder", is_flag=True, help="Keep the order of operators.")
+@click.option("--no-in-place", is_flag=True, help="Let no tensors share bytes.")
+@click.option("--keep-inputs", is_flag=True, help="Let no operator write over an input of the model, as TFLM's may.")
+@click.option("--write", is_flag=True, help="Write the model with its plan, which TFLM follows; where to, says -o.")
+@click.option(
+    "-o", "--output", metavar="PATH", type=model_file, help="The file to write. Default: MODEL.planned.tflite."
+)
+@click.option("--csv", "csv_file", metavar="PATH", type=model_file, help="Write the packing problem and its solution.")
+@click.option("--plot", metavar="PATH", type=model_file, help="Draw the arena, as .png, .svg or .pdf.")
+@click.option("--capacity", metavar="SIZE", type=_Amount(), help="Of a problem: whether it fits into so many bytes.")
+@click.option("--seconds", metavar="S", type=click.FloatRange(0.1), default=10.0, show_default=True, help="Time limit.")
+@json_flag
+def plan(models: tuple[Path, ...], csv_file: Path | None, plot: Path | None, as_json: bool, **options: Any) -> int:
+    """Plans the memory of a model's intermediates, and proves the plan.
+
+    Shows the peak, how far it is from the least that is possible, what is live at the peak, and what would lower it.
+    Problems in minimalloc's CSV format (id,lower,upper,size) are packed. Fails with 7 if a budget is not met.
+    """
+    writes = [options["output"] or (True if options["write"] else None), csv_file, plot]
+    if len(models) > 1 and any(w is not None for w in writes):
+        raise click.UsageError("--write, -o, --csv and --plot take one model at a time")
+    if options["output"] is not None and not options["write"]:
+        raise click.UsageError("-o needs --write")
+    try:
+        from litefuse.arena.memories import parse_memories
+
+        memories = parse_memories(options["memory"]) if options["memory"] else []
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    given = click.get_current_context().get_parameter_source
+
+    def one(path: Path) -> Document:
+        if path.suffix.lower() == ".csv":
+            kept = {"arena_budget", "memory", "write", "runtime", "no_reorder", "no_in_place", "keep_inputs"}
+            odd = [n for n in sorted(kept) if given(n) is not click.core.ParameterSource.DEFAULT]
+            if odd or plot:
+                raise click.UsageError(f"--{(odd or ['plot'])[0].replace('_', '-')} is for models, {path} is a problem")
+            return _pack(path, options, csv_file)
+        if options["capacity"] is not None:
+            raise click.UsageError("--capacity is for problems (.csv); models have --arena-budget")
+        from litefuse.plan import plan as plan_model
+        from litefuse.report import documents
+
+        output = options["output"] or path.with_suffix(".planned.tflite")
+        with _progress() as say:
+            done = plan_model(
+                path,
+                output if options["write"] else None,
+                runtime=options["runtime"],
+                alignment=options["alignment"],
+                reorder=not options["no_reorder"],
+                in_place=not options["no_in_place"],
+                overwrite_inputs=False if options["keep_inputs"] else None,
+                budget=options["arena_budget"],
+                memories=memories,
+                csv=csv_file,
+                plot=plot,
+                seconds=options["seconds"],
+                progress=say,
+            )
+        return documents.memory_plan(str(path), done)
+
+    return _show("plan", (_attempt(path, one) for path in models), as_json)
+
+
+def _pack(path: Path, options: dict[str, Any], output: Path | None) -> Document:
+    """Packs a problem; returns its entry in the document."""
+    from litefuse.arena.packing import pack
+    from litefuse.arena.problem import read_csv, write_csv
+    from litefuse.errors import BudgetError
+    from litefuse.report import documents
+
+    problem = read_csv(path)
+    capacity = options["capacity"]
+    alignment = options["alignment"] or 1
+    found = pack(problem, alignment=alignment, capacity=capacity, seconds=options["seconds"])
+    if capacity is not None and not found.fits(capacity):
+        proof = "no packing does" if found.lower_bound > capacity else "none was found in the time"
+        raise BudgetError(
+            f"the buffers do not fit into {capacity:,} bytes: {proof}; {found.lower_bound:,} are needed at least, and "
+            f"{found.peak:,} suffice"
+        )
+    if output is not None:
+        write_csv(problem, output, found.offsets)
+    outputs = {} if output is None else {"csv": str(output)}
+    return documents.packing(str(path), len(problem.buffers), found, capacity, outputs)
+
+
 # -- rules ---------------------------------------------------------------------------------------------------------
 
 
@@ -402,6 +574,8 @@ def _attempt(path: Path, one: Callable[[Path], Document]) -> Document:
     """The entry of a model in a document: what ``one`` makes of it, or the error."""
     try:
         return one(path)
+    except click.UsageError:
+        raise
     except Exception as error:
         from litefuse.report import documents
 
@@ -431,7 +605,12 @@ def _show(command: str, entries: Iterable[Document], as_json: bool) -> int:
             if shown:
                 out.print("\n")
             shown.append(entry)
-            shows = {"inspect": terminal.inspection, "convert": terminal.conversion, "explain": terminal.explanation}
+            shows = {
+                "inspect": terminal.inspection,
+                "convert": terminal.conversion,
+                "explain": terminal.explanation,
+                "plan": terminal.memory_plan,
+            }
             shows[command](out, entry)
     if as_json:
         click.echo(documents.to_json(documents.envelope(command, models=shown)))

@@ -8,20 +8,27 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from litefuse.check import CheckResult
 from litefuse.check import check as compare
-from litefuse.errors import CheckError, LitefuseError, OutputError, UnknownFieldError
+from litefuse.errors import CheckError, LitefuseError, OutputError, UnknownFieldError, UsageError
 from litefuse.fusions import LEVELS, FusionReport, Numerics, Rule, run, select
 from litefuse.fusions import rules as all_rules
 from litefuse.graph.freeze import FreezeReport, freeze
 from litefuse.report.stats import ModelStats, measure
 from litefuse.schema import deepcopy, read, write
+from litefuse.schema.enums import TensorType
 from litefuse.schema.model import Model
 from litefuse.schema.validate import Problem, validate
 
+if TYPE_CHECKING:
+    from litefuse.arena.budget import Settled
+
 Progress = Callable[[str], None]
+
+TARGETS = ("tflm",)
+"""Runtimes for which :func:`convert` prepares a file."""
 
 
 @dataclass
@@ -42,6 +49,8 @@ class Conversion:
     """The rules that were used, whether they found something or not."""
     frozen: FreezeReport | None = None
     """Which shapes were fixed; None when none were to be."""
+    memory: Settled | None = None
+    """How the model keeps to its memory budget; None when neither a budget nor a target was given."""
     output: Path | None = None
     """The file that was written, if any."""
     seconds: dict[str, float] = field(default_factory=dict)
@@ -68,6 +77,8 @@ def convert(
     level: str = "default",
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     batch: int | None = None,
+    target: str | None = None,
+    arena_budget: int | None = None,
     check: bool = True,
     keep_fp16: bool = True,
     seed: int = 0,
@@ -88,6 +99,10 @@ def convert(
         input_shapes: shapes for inputs with unknown dimensions, by tensor or signature name; see
             :func:`litefuse.graph.freeze.freeze`.
         batch: what the first dimension of every input becomes where it is unknown.
+        target: "tflm" for TensorFlow Lite Micro: no operator is made that it lacks, and a memory plan that it follows
+            is attached where that is better than its own. None for any runtime.
+        arena_budget: bytes that TFLM's arena may take for intermediates; where reordering and sharing do not suffice,
+            the first stages are computed in tiles.
         check: whether to compare the result with the original, on seeded random and edge inputs.
         keep_fp16: whether weights stored as float16 stay so; otherwise they are widened to float32.
         seed: of the inputs for the comparison.
@@ -98,14 +113,24 @@ def convert(
             without loss.
         CheckError: the result does not compute the same within the class of its rules; nothing is written.
         RuntimeMissingError: there is no runtime to compare with.
+        BudgetError: the intermediates do not fit into the budget, however the model is computed.
         OutputError: ``output`` is the input, or cannot be written.
-        LitefuseError: an unknown rule, an input too damaged to be rewritten, or a defect of litefuse.
+        UsageError: a rule, level, target or tensor to keep does not exist.
+        LitefuseError: a model with operators that the target lacks, an input too damaged to be rewritten, or a defect
+            of litefuse.
     """
     clock = _Clock(progress)
-    wish = Wish(choose(disable, only, level, keep_fp16), frozenset(_names(keep)), dict(input_shapes or {}), batch)
+    wish = Wish(
+        choose(disable, only, level, keep_fp16),
+        frozenset(_names(keep)),
+        dict(input_shapes or {}),
+        batch,
+        _target(target),
+        arena_budget,
+    )
     with clock.stage("reading"):
         original = model if isinstance(model, Model) else read(model)
-    _refuse(original, output)
+    refuse_to_write(original, output)
     with clock.stage("validating"):
         problems = validate(original)
         before = measure(original)
@@ -126,12 +151,11 @@ def convert(
             wish = wish.only(Numerics.EXACT)
             if weakest is not Numerics.EXACT:
                 made = _rewrite(original, wish, problems, clock)
-    result, fusions, frozen = made
-    after = measure(result)
-    done = Conversion(result, fusions, compared, before, after, problems, wish.rules, frozen)
+    after = measure(made.model)
+    done = Conversion(made.model, made.fusions, compared, before, after, problems, wish.rules, made.frozen, made.memory)
     if output is not None:
         with clock.stage("writing"):
-            write(result, output)
+            write(made.model, output)
         done.output = Path(output)
         after.file_bytes = done.output.stat().st_size
     done.seconds = clock.seconds
@@ -145,6 +169,8 @@ class Wish(NamedTuple):
     keep: frozenset[str]
     input_shapes: dict[str, Sequence[int]]
     batch: int | None
+    target: str | None = None
+    arena_budget: int | None = None
 
     def only(self, *classes: Numerics) -> Wish:
         """The same with rules of these classes alone."""
@@ -157,12 +183,19 @@ class _Made(NamedTuple):
     model: Model
     fusions: FusionReport
     frozen: FreezeReport | None
+    memory: Settled | None = None
+
+
+def _target(name: str | None) -> str | None:
+    if name is not None and name not in TARGETS:
+        raise UsageError(f"there is no target `{name}`; the targets are {', '.join(TARGETS)}")
+    return name
 
 
 def choose(disable: Iterable[str], only: Iterable[str], level: str, keep_fp16: bool = True) -> list[Rule]:
-    """The rules that these options of :func:`convert` leave. Raises LitefuseError for an unknown rule or level."""
+    """The rules that these options of :func:`convert` leave. Raises UsageError for an unknown rule or level."""
     if level not in LEVELS:
-        raise LitefuseError(f"there is no level `{level}`; the levels are {', '.join(LEVELS)}")
+        raise UsageError(f"there is no level `{level}`; the levels are {', '.join(LEVELS)}")
     return select(all_rules(widen_fp16=not keep_fp16), _names(disable), LEVELS[level], only=_names(only))
 
 
@@ -203,9 +236,9 @@ def explain(
     """
     wish = Wish(choose(disable, only, level, keep_fp16), frozenset(_names(keep)), dict(input_shapes or {}), batch)
     original = model if isinstance(model, Model) else read(model)
-    _refuse(original, None)
-    result, fusions, frozen = _rewrite(original, wish, validate(original), _Clock(progress))
-    return Explanation(result, fusions, wish.rules, frozen)
+    refuse_to_write(original, None)
+    made = _rewrite(original, wish, validate(original), _Clock(progress))
+    return Explanation(made.model, made.fusions, wish.rules, made.frozen)
 
 
 class _Clock:
@@ -224,8 +257,13 @@ class _Clock:
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
 
-def _refuse(original: Model, output: str | os.PathLike[str] | None) -> None:
-    """Raises what can be known before any work is done."""
+def refuse_to_write(original: Model, output: str | os.PathLike[str] | None) -> None:
+    """Raises what can be known before any work is done.
+
+    Raises:
+        UnknownFieldError: the model could not be written without loss.
+        OutputError: the output is the file that the model came from.
+    """
     if original.unknown:
         place = f"{original.path}: " if original.path else ""
         raise UnknownFieldError(
@@ -239,6 +277,34 @@ def _refuse(original: Model, output: str | os.PathLike[str] | None) -> None:
 
 
 def _rewrite(original: Model, wish: Wish, problems: Sequence[Problem], clock: _Clock) -> _Made:
+    """Rewrites a copy as wished: rules first, then what the target and the budget ask for."""
+    made = _apply(original, wish, problems, clock)
+    if wish.target is None and wish.arena_budget is None:
+        return made
+    from litefuse.arena.budget import lacking, settle  # not needed otherwise, and large
+
+    if wish.target is not None:
+        own = lacking(original, wish.target)
+        still = [line for line in lacking(made.model, wish.target) if own]
+        if still:
+            more = f" (and {len(still) - 1} more)" if len(still) > 1 else ""
+            raise LitefuseError(f"{wish.target} cannot run this model: {still[0]}{more}")
+        # Rules may write operators that the target lacks: those which do are left out.
+        for rule in [rule for rule in wish.rules if rule.name in made.fusions.counts()]:
+            found = len(lacking(made.model, wish.target))
+            if not found:
+                break
+            fewer = wish._replace(rules=[r for r in wish.rules if r is not rule])
+            other = _apply(original, fewer, problems, clock)
+            if len(lacking(other.model, wish.target)) < found:
+                wish, made = fewer, other
+                made.fusions.notes.append(f"{rule.name} was not used, since {wish.target} lacks what it writes")
+    with clock.stage("planning memory"):
+        memory = settle(made.model, target=wish.target, budget=wish.arena_budget, progress=clock.progress)
+    return made._replace(model=memory.model, memory=memory)
+
+
+def _apply(original: Model, wish: Wish, problems: Sequence[Problem], clock: _Clock) -> _Made:
     """Fixes shapes in a copy and applies the rules to it; makes sure that they broke nothing that was whole."""
     faults = [p for p in problems if p.severity == "error"]
     with clock.stage("rewriting"):
@@ -272,11 +338,14 @@ def _rewrite(original: Model, wish: Wish, problems: Sequence[Problem], clock: _C
 def _confirm(model: Model | str | os.PathLike[str], made: _Made, wish: Wish, seed: int, clock: _Clock) -> CheckResult:
     """Compares with the original. Raises CheckError when the result does not compute the same."""
     used = made.fusions.counts()
+    numerics = _weakest(wish.rules, made.fusions)
+    if numerics is Numerics.EXACT and made.memory is not None and made.memory.tiled and _computes_floats(made.model):
+        numerics = Numerics.REASSOCIATED  # kernels may add up a patch in another way than the whole
     with clock.stage("comparing"):
         compared = compare(
             model,
             made.model,
-            numerics=_weakest(wish.rules, made.fusions),
+            numerics=numerics,
             deviation=max((rule.deviation for rule in wish.rules if rule.name in used), default=0.0),
             seed=seed,
             progress=clock.progress,
@@ -286,6 +355,15 @@ def _confirm(model: Model | str | os.PathLike[str], made: _Made, wish: Wish, see
     if not compared.ok:
         raise CheckError(_failure(compared, made.fusions))
     return compared
+
+
+def _computes_floats(model: Model) -> bool:
+    """Whether operators compute floats of floats, rather than converting them at the borders of the model."""
+    for subgraph in model.subgraphs:
+        floats = {i for i, tensor in enumerate(subgraph.tensors) if tensor.type == TensorType.FLOAT32}
+        if any(floats.intersection(op.outputs) and floats.intersection(op.inputs) for op in subgraph.operators):
+            return True
+    return False
 
 
 def _weakest(rules: Sequence[Rule], fusions: FusionReport) -> Numerics:

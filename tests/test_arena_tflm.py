@@ -537,7 +537,7 @@ def test_unsupported_names_place_and_remedy() -> None:
         [
             ("FULLY_CONNECTED #0 `hybrid`", "FLOAT32 weights with FLOAT32 inputs, not INT8", "quantise inputs too"),
             ("GELU #1 `gelu`", "no such operator", "express it by operators it has"),
-            ("DEQUANTIZE #2 `wide`", "not FLOAT16", "store the weights as float32"),
+            ("DEQUANTIZE #2 `wide`", "not FLOAT16", "store the weights as float32 (`litefuse convert --widen-fp16`)"),
             ("Mine #4 `custom`", "no such custom operator", "register its kernel"),
         ],
         strict=True,

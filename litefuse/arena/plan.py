@@ -137,7 +137,12 @@ class ArenaPlan:
     @property
     def optimal(self) -> bool:
         """Whether no order and no choice of the legal shares takes less."""
-        return self.peak <= self.order_bound
+        return self.searched and self.peak <= self.order_bound
+
+    @property
+    def searched(self) -> bool:
+        """Whether other orders were looked at; without that, ``order_bound`` is that of the order at hand."""
+        return all(part.ordering is not None for part in self.subgraphs)
 
 
 @dataclass

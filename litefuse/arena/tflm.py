@@ -177,7 +177,7 @@ def _named(types: frozenset[TensorType]) -> str:
 
 def _advice(type_: TensorType) -> str:
     if type_ == _T.FLOAT16:
-        return "store the weights as float32, or quantise to int8"
+        return "store the weights as float32 (`litefuse convert --widen-fp16`), or quantise to int8"
     if type_ in (_T.UINT8, _T.INT8, _T.INT16):
         return "quantise the model to int8 again"
     if type_ == _T.FLOAT32:

@@ -236,6 +236,13 @@ class MergeClamps(Rule):
     name = "merge-clamps"
     numerics = Numerics.EXACT
     kinds = frozenset({*CLAMPS, Op.MAXIMUM, Op.MINIMUM})
+    example = """
+        graph main(%x: f32[1,8]) {
+          %a = RELU(%x)
+          %y = RELU6(%a)
+          return %y
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Removes the clamp, makes it read what the clamp before it reads, or replaces both by one."""
@@ -277,7 +284,7 @@ class MergeClamps(Rule):
 
 
 class MergeMinMax(MergeClamps):
-    """The same where a MAXIMUM or MINIMUM of FLOAT32 with a constant is one of the clamps.
+    """max(x, 0) is relu(x), and clamps behind clamps are one, of FLOAT32 by MAXIMUM or MINIMUM with a constant.
 
     MAXIMUM with 0 then MINIMUM with 6, in either order, is RELU6; MAXIMUM with 0 is RELU. The builtin kernels of
     MAXIMUM and MINIMUM replace NaN and -0.0, which RELU keeps; all other results are the same bits.
@@ -285,6 +292,13 @@ class MergeMinMax(MergeClamps):
 
     name = "merge-min-max"
     numerics = Numerics.REASSOCIATED
+    example = """
+        graph main(%x: f32[1,8]) {
+          %a = MAXIMUM(%x, zero[]=0.0)
+          %y = MINIMUM(%a, six[]=6.0)
+          return %y
+        }
+    """
 
 
 def _is_plain(graph: Graph, op: Operator, found: Clamp) -> bool:
@@ -314,6 +328,13 @@ class FuseActivation(Rule):
     name = "fuse-activation"
     numerics = Numerics.EXACT
     kinds = frozenset({*CLAMPS, Op.MAXIMUM, Op.MINIMUM})
+    example = """
+        graph main(%x: f32[1,8,8,3]) {
+          %a = CONV_2D(%x, w[16,3,3,3], b[16])
+          %y = RELU(%a)
+          return %y
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Sets the producer's activation and takes the clamp away."""
@@ -398,14 +419,22 @@ class FuseActivation(Rule):
 
 
 class FuseMinMax(FuseActivation):
-    """The same for a MAXIMUM or MINIMUM of FLOAT32 with a constant: with 0, or with 6 behind a fused RELU, and so on.
+    """max(f(x), 0) = f with a fused RELU, and the like, for MAXIMUM and MINIMUM of FLOAT32 with a constant.
 
-    The builtin kernels of MAXIMUM and MINIMUM replace NaN and -0.0, which a fused activation keeps; all other results
+    MINIMUM with 6 behind a fused RELU makes that RELU6, for example; the operators are those of fuse-activation. The
+    builtin kernels of MAXIMUM and MINIMUM replace NaN and -0.0, which a fused activation keeps; all other results
     are the same bits.
     """
 
     name = "fuse-min-max"
     numerics = Numerics.REASSOCIATED
+    example = """
+        graph main(%x: f32[1,8,8,3]) {
+          %a = CONV_2D(%x, w[16,3,3,3], b[16])
+          %y = MAXIMUM(%a, zero[]=0.0)
+          return %y
+        }
+    """
 
 
 def _shape(graph: Graph, tensor: int) -> str:

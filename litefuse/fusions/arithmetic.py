@@ -69,6 +69,13 @@ class NegatedOperand(Rule):
     name = "negated-operand"
     numerics = Numerics.REASSOCIATED
     kinds = frozenset({Op.ADD, Op.SUB, Op.MUL})
+    example = """
+        graph main(%a: f32[1,8], %b: f32[1,8]) {
+          %n = NEG(%b)
+          %y = ADD(%a, %n)
+          return %y
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Reads the tensor behind the negation."""
@@ -104,6 +111,13 @@ class EvenOfNegated(Rule):
     name = "even-of-negated"
     numerics = Numerics.REASSOCIATED
     kinds = frozenset({Op.ABS, Op.SQUARE, Op.COS})
+    example = """
+        graph main(%x: f32[1,8]) {
+          %n = NEG(%x)
+          %y = ABS(%n)
+          return %y
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Reads the tensor behind the negation."""
@@ -121,6 +135,12 @@ class Negation(Rule):
     name = "negation"
     numerics = Numerics.REASSOCIATED
     kinds = frozenset({Op.SUB, Op.NEG})
+    example = """
+        graph main(%x: f32[1,8]) {
+          %y = SUB(zero[]=0.0, %x)
+          return %y
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Writes NEG, or SUB the other way round."""
@@ -172,6 +192,12 @@ class Power(Spelled):
     name = "power"
     numerics = Numerics.REASSOCIATED
     kinds = frozenset({Op.POW})
+    example = """
+        graph main(%x: f32[1,8]) {
+          %y = POW(%x, two[]=2.0)
+          return %y
+        }
+    """
     needs = frozenset({Op.POW})
 
     def forms(self, cone: Cone) -> Iterable[Form]:
@@ -199,6 +225,13 @@ class SquaredDifference(Rule):
     name = "squared-difference"
     numerics = Numerics.EXACT
     kinds = frozenset({Op.SQUARE, Op.MUL})
+    example = """
+        graph main(%a: f32[1,8], %b: f32[1,8]) {
+          %d = SUB(%a, %b)
+          %y = MUL(%d, %d)
+          return %y
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Writes SQUARED_DIFFERENCE."""
@@ -246,6 +279,14 @@ class AffineChain(Rule):
     name = "affine-chain"
     numerics = Numerics.REASSOCIATED
     kinds = frozenset({Op.MUL, Op.ADD, Op.SUB, Op.DIV})
+    example = """
+        graph main(%x: f32[1,8]) {
+          %a = SUB(%x, c1[]=0.5)
+          %b = MUL(%a, c2[]=2.0)
+          %y = ADD(%b, c3[]=3.0)
+          return %y
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Writes at most two operators in place of the chain that ends in ``op``."""
@@ -333,6 +374,12 @@ class DivideByConstant(Rule):
     name = "divide-by-constant"
     numerics = Numerics.REASSOCIATED
     kinds = frozenset({Op.DIV})
+    example = """
+        graph main(%x: f32[1,8]) {
+          %y = DIV(%x, c[]=3.0)
+          return %y
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Writes MUL."""

@@ -101,6 +101,14 @@ class FoldBackward(_FoldRule):
     """
 
     name = "batch-norm-into-producer"
+    example = """
+        graph main(%x: f32[1,8,8,3]) {
+          %a = CONV_2D(%x, w[16,3,3,3], b[16])
+          %m = MUL(%a, scale[16])
+          %y = ADD(%m, shift[16])
+          return %y
+        }
+    """
 
     def fold(self, graph: Graph, op: Operator, affine: Affine) -> Outcome:
         """Folds upwards."""
@@ -127,6 +135,14 @@ class FoldForward(_FoldRule):
     """
 
     name = "batch-norm-into-consumer"
+    example = """
+        graph main(%x: f32[1,8,8,16]) {
+          %m = MUL(%x, scale[16])
+          %a = ADD(%m, shift[16])
+          %y = CONV_2D(%a, w[16,3,3,16], b[16]) {padding=VALID}
+          return %y
+        }
+    """
 
     def fold(self, graph: Graph, op: Operator, affine: Affine) -> Outcome:
         """Folds downwards."""

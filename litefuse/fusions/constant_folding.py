@@ -107,6 +107,13 @@ class FoldShape(Rule):
     name = "fold-shape"
     numerics = Numerics.EXACT
     kinds = frozenset({Op.SHAPE, Op.RANK})
+    example = """
+        graph main(%x: f32[64,16], %like: f32[1,8,8,16]) {
+          %s = SHAPE(%like)
+          %y = RESHAPE(%x, %s)
+          return %y
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Puts a constant in the place of the result."""
@@ -167,6 +174,13 @@ class FoldConstants(_Folding):
 
     name = "fold-constants"
     numerics = Numerics.EXACT
+    example = """
+        graph main(%x: f32[1,16]) {
+          %t = TRANSPOSE(w[16,8], i32[2]=(1, 0))
+          %y = FULLY_CONNECTED(%x, %t, _)
+          return %y
+        }
+    """
 
 
 class FoldQuantizedConstants(_Folding):
@@ -174,16 +188,30 @@ class FoldQuantizedConstants(_Folding):
 
     name = "fold-quantized-constants"
     numerics = Numerics.QUANTIZED
+    example = """
+        graph main(%x: i8[1,16]{scale=0.5}) {
+          %q: i8[16]{scale=0.1} = QUANTIZE(c[16])
+          %y: i8[1,16]{scale=0.5} = ADD(%x, %q)
+          return %y
+        }
+    """
 
 
 class FoldConstantMath(_Folding):
-    """f(constants) -> constant, as the builtin kernels compute it, for the other f on floats: EXP, MEAN, CONV_2D...
+    """f(constants) -> constant, as the builtin kernels compute it, for f on floats that kernels round differently.
 
-    Another kernel may round differently, by as much as its own documentation allows.
+    EXP, MEAN, CONV_2D and the like: another kernel may differ by as much as its own documentation allows.
     """
 
     name = "fold-constant-math"
     numerics = Numerics.REASSOCIATED
+    example = """
+        graph main(%x: f32[1,16]) {
+          %e = EXP(c[16])
+          %y = MUL(%x, %e)
+          return %y
+        }
+    """
 
 
 def _is_known(graph: Graph, tensor: int) -> bool:

@@ -19,6 +19,13 @@ class RemoveDead(Rule):
     name = "remove-dead"
     numerics = Numerics.EXACT
     kinds = frozenset(Op) - SIDE_EFFECTS
+    example = """
+        graph main(%x: f32[1,8]) {
+          %unused = EXP(%x)
+          %y = TANH(%x)
+          return %y
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Removes ``op`` when it is dead, with the operators above it that are dead then."""

@@ -154,14 +154,33 @@ class DilatedConvolution(_Dilate):
 
     name = "dilated-convolution"
     numerics = Numerics.REASSOCIATED
+    example = """
+        graph main(%x: f32[1,8,8,4]) {
+          %s = SPACE_TO_BATCH_ND(%x, i32[2]=2, i32[2,2]=2)
+          %c = CONV_2D(%s, w[16,3,3,4], b[16]) {padding=VALID}
+          %y = BATCH_TO_SPACE_ND(%c, i32[2]=2, i32[2,2]=0)
+          return %y
+        }
+    """
     floats = True
 
 
 class QuantizedDilatedConvolution(_Dilate):
-    """The same for quantised numbers, whose sums are exact."""
+    """BATCH_TO_SPACE_ND(conv(SPACE_TO_BATCH_ND(x, d, p)), d, c) = conv(x, dilation d), for quantised numbers.
+
+    As for floats, but the sums are exact.
+    """
 
     name = "dilated-convolution-quantized"
     numerics = Numerics.EXACT
+    example = """
+        graph main(%x: i8[1,8,8,4]{scale=0.02}) {
+          %s = SPACE_TO_BATCH_ND(%x, i32[2]=2, i32[2,2]=2)
+          %c: i8[4,4,4,16]{scale=0.1} = CONV_2D(%s, w:i8[16,3,3,4]{scale=0.005}, b:i32[16]{scale=1e-4}) {padding=VALID}
+          %y = BATCH_TO_SPACE_ND(%c, i32[2]=2, i32[2,2]=0)
+          return %y
+        }
+    """
     floats = False
 
 

@@ -36,6 +36,14 @@ class MergeDuplicates(Rule):
     name = "merge-duplicates"
     numerics = Numerics.EXACT
     kinds = frozenset(Op) - NOT_PURE
+    example = """
+        graph main(%x: f32[1,8]) {
+          %a = TANH(%x)
+          %b = TANH(%x)
+          %y = CONCATENATION(%a, %b) {axis=1}
+          return %y
+        }
+    """
 
     def __init__(self) -> None:
         # Operators by a key that equal ones share. Entries may have gone out of date; they are checked when found.
@@ -135,6 +143,13 @@ class ShareConstants(ModelRule):
 
     name = "share-constants"
     numerics = Numerics.EXACT
+    example = """
+        graph main(%x: f32[1,16]) {
+          %a = FULLY_CONNECTED(%x, w1[16,16], zeros1[16]=0.0)
+          %y = FULLY_CONNECTED(%a, w2[16,16], zeros2[16]=0.0)
+          return %y
+        }
+    """
 
     def finish(self, model: Model) -> Applied | None:
         """Shares what can be shared."""

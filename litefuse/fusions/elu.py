@@ -49,6 +49,16 @@ class Elu(Spelled):
     name = "elu"
     numerics = Numerics.REASSOCIATED
     kinds = frozenset({Op.ADD, Op.SUB, Op.MUL, Op.MAXIMUM, Op.MINIMUM}) | _BRANCHES
+    example = """
+        graph main(%x: f32[1,64]) {
+          %p = RELU(%x)
+          %n = MINIMUM(%x, zero[]=0.0)
+          %e = EXP(%n)
+          %m = SUB(%e, one[]=1.0)
+          %y = ADD(%p, %m)
+          return %y
+        }
+    """
     needs = frozenset({Op.EXP, Op.ELU})
 
     def forms(self, cone: Cone) -> Iterable[Form]:
@@ -72,6 +82,14 @@ class SelectToRectifier(Spelled):
     name = "select-to-rectifier"
     numerics = Numerics.REASSOCIATED
     kinds = frozenset({Op.ADD, Op.SUB, Op.MUL, Op.MAXIMUM, Op.MINIMUM}) | _BRANCHES
+    example = """
+        graph main(%x: f32[1,64]) {
+          %p = GREATER(%x, zero[]=0.0)
+          %a = MUL(%x, slope[]=0.1)
+          %y = SELECT_V2(%p, %x, %a)
+          return %y
+        }
+    """
     needs = _BRANCHES
 
     def forms(self, cone: Cone) -> Iterable[Form]:

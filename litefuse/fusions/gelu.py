@@ -29,6 +29,19 @@ class Gelu(Spelled):
     name = "gelu"
     numerics = Numerics.REASSOCIATED
     kinds = frozenset({Op.MUL, Op.DIV, Op.ADD, Op.SUB})
+    example = """
+        graph main(%x: f32[1,64]) {
+          %a = POW(%x, three[]=3.0)
+          %b = MUL(%a, c1[]=0.044715)
+          %c = ADD(%x, %b)
+          %d = MUL(%c, c2[]=0.7978846)
+          %t = TANH(%d)
+          %e = ADD(%t, one[]=1.0)
+          %h = MUL(%x, half[]=0.5)
+          %y = MUL(%h, %e)
+          return %y
+        }
+    """
     needs = frozenset({Op.TANH, Op.LOGISTIC, Op.EXP})
 
     def forms(self, cone: Cone) -> Iterable[Form]:

@@ -37,6 +37,14 @@ class HardSwish(Spelled):
     name = "hard-swish"
     numerics = Numerics.REASSOCIATED
     kinds = frozenset({Op.MUL, Op.DIV})
+    example = """
+        graph main(%x: f32[1,8,8,16]) {
+          %a = ADD(%x, three[]=3.0) {activation=RELU6}
+          %b = MUL(%x, %a)
+          %y = MUL(%b, sixth[]=0.16666667)
+          return %y
+        }
+    """
     needs = _CLAMPS
 
     def forms(self, cone: Cone) -> Iterable[Form]:
@@ -54,6 +62,15 @@ class HardSigmoid(Spelled):
     name = "hard-sigmoid"
     numerics = Numerics.REASSOCIATED
     kinds = _CLAMPS | {Op.MUL, Op.DIV}
+    example = """
+        graph main(%x: f32[1,8,8,16]) {
+          %a = MUL(%x, sixth[]=0.16666667)
+          %b = ADD(%a, half[]=0.5)
+          %c = MINIMUM(%b, one[]=1.0)
+          %y = RELU(%c)
+          return %y
+        }
+    """
     needs = _CLAMPS
 
     def forms(self, cone: Cone) -> Iterable[Form]:
@@ -71,6 +88,14 @@ class ReluBeforeMinimum(Rule):
     name = "relu-before-minimum"
     numerics = Numerics.REASSOCIATED
     kinds = frozenset({Op.RELU, Op.MAXIMUM})
+    example = """
+        graph main(%x: f32[1,8,8,8]) {
+          %a = CONV_2D(%x, w[16,1,1,8], b[16])
+          %m = MINIMUM(%a, one[]=1.0)
+          %y = RELU(%m)
+          return %y
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Swaps the two; the activation rules fuse the RELU then."""
@@ -110,6 +135,13 @@ class RoundedHardSwish(Rule):
     numerics = Numerics.REPAIR
     deviation = 2.5e-5
     kinds = frozenset({Op.MUL})
+    example = """
+        graph main(%x: f32[1,8,8,16]) {
+          %h = HARD_SWISH(%x)
+          %y = MUL(%h, factor[]=1.00002)
+          return %y
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Drops the MUL."""

@@ -206,6 +206,14 @@ class MergeBeforeConcatenation(_Merge):
     name = "merge-before-concatenation"
     numerics = Numerics.REASSOCIATED
     kinds = frozenset({Op.CONCATENATION})
+    example = """
+        graph main(%x: f32[1,8,8,16]) {
+          %a = CONV_2D(%x, w1[16,1,1,16], b1[16])
+          %b = CONV_2D(%x, w2[16,1,1,16], b2[16])
+          %y = CONCATENATION(%a, %b) {axis=3}
+          return %y
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Merges the first operators side by side that can be."""
@@ -254,13 +262,22 @@ class MergeBeforeConcatenation(_Merge):
 
 
 class MergeQuantizedBeforeConcatenation(MergeBeforeConcatenation):
-    """The same for INT8, UINT8 and INT16: integers add up to the same whatever the order.
+    """concat(conv(x, W1), conv(x, W2)) = conv(x, [W1; W2]), for CONV_2D and FULLY_CONNECTED of INT8, UINT8 and INT16.
 
-    Weights with one scale each become weights with one for each channel.
+    As for floats, but integers add up to the same whatever the order. Weights with one scale each become weights with
+    one for each channel.
     """
 
     name = "merge-quantized-before-concatenation"
     numerics = Numerics.EXACT
+    example = """
+        graph main(%x: i8[1,8,8,16]{scale=0.02}) {
+          %a: i8[1,8,8,16]{scale=0.1} = CONV_2D(%x, w1:i8[16,1,1,16]{scale=0.005}, b1:i32[16]{scale=0.0001})
+          %b: i8[1,8,8,16]{scale=0.1} = CONV_2D(%x, w2:i8[16,1,1,16]{scale=0.005}, b2:i32[16]{scale=0.0001})
+          %y: i8[1,8,8,32]{scale=0.1} = CONCATENATION(%a, %b) {axis=3}
+          return %y
+        }
+    """
 
 
 class MergeBeforeSplit(_Merge):
@@ -273,6 +290,13 @@ class MergeBeforeSplit(_Merge):
     name = "merge-before-split"
     numerics = Numerics.REASSOCIATED
     kinds = _KINDS
+    example = """
+        graph main(%x: f32[1,4,4,256]) {
+          %y = CONV_2D(%x, w1[4,1,1,256], b1[4]=0.5)
+          %z = CONV_2D(%x, w2[4,1,1,256], b2[4]=-0.5)
+          return %y, %z
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Merges ``op`` with the operators like it that follow on the same input."""
@@ -340,10 +364,20 @@ class MergeBeforeSplit(_Merge):
 
 
 class MergeQuantizedBeforeSplit(MergeBeforeSplit):
-    """The same for INT8, UINT8 and INT16: integers add up to the same whatever the order."""
+    """conv(x, W1), conv(x, W2) = split(conv(x, [W1; W2])), for two to four such operators of INT8, UINT8 and INT16.
+
+    Where it pays, as for floats, but integers add up to the same whatever the order.
+    """
 
     name = "merge-quantized-before-split"
     numerics = Numerics.EXACT
+    example = """
+        graph main(%x: i8[1,4,4,256]{scale=0.02}) {
+          %y: i8[1,4,4,4]{scale=0.1} = CONV_2D(%x, w1:i8[4,3,3,256]{scale=0.005}, b1:i32[4]{scale=0.0001}=100)
+          %z: i8[1,4,4,4]{scale=0.1} = CONV_2D(%x, w2:i8[4,3,3,256]{scale=0.005}, b2:i32[4]{scale=0.0001}=-100)
+          return %y, %z
+        }
+    """
 
 
 RULES: tuple[Rule, ...] = (

@@ -435,6 +435,13 @@ class RemoveIdentity(_Removal):
     numerics = Numerics.EXACT
     finders = _MOVES | _ARITHMETIC
     kinds = frozenset(finders)
+    example = """
+        graph main(%x: f32[1,8]) {
+          %a = TRANSPOSE(%x, i32[2]=(0, 1))
+          %y = TANH(%a)
+          return %y
+        }
+    """
 
     def accepts(self, graph: Graph, op: Operator, x: int) -> str | None:
         """Moves keep the stored numbers whatever the quantisation says; arithmetic computes on what they mean."""
@@ -458,6 +465,13 @@ class RemoveNeutralArithmetic(_Removal):
     numerics = Numerics.REASSOCIATED
     finders = _ARITHMETIC | {Op.NEG: _twice}
     kinds = frozenset(finders)
+    example = """
+        graph main(%x: f32[1,8]) {
+          %a = MUL(%x, one[]=1.0)
+          %y = TANH(%a)
+          return %y
+        }
+    """
 
     def accepts(self, graph: Graph, op: Operator, x: int) -> str | None:
         """Floats only."""
@@ -474,6 +488,14 @@ class CancelPairs(_Removal):
     numerics = Numerics.EXACT
     finders = _PAIRS
     kinds = frozenset(finders)
+    example = """
+        graph main(%x: i8[1,8]{scale=0.5}) {
+          %f = DEQUANTIZE(%x)
+          %q: i8[1,8]{scale=0.5} = QUANTIZE(%f)
+          %y: i8[1,8]{scale=0.0078125} = TANH(%q)
+          return %y
+        }
+    """
 
     def accepts(self, graph: Graph, op: Operator, x: int) -> str | None:
         """Whatever is not exact on floats is left to RemoveNeutralArithmetic."""
@@ -487,6 +509,13 @@ class MergeReshapes(Rule):
     name = "merge-reshapes"
     numerics = Numerics.EXACT
     kinds = frozenset(RESHAPES)
+    example = """
+        graph main(%x: f32[1,4,4,8]) {
+          %a = RESHAPE(%x, i32[2]=(1, 128))
+          %y = RESHAPE(%a, i32[3]=(1, 16, 8))
+          return %y
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Makes the second read the first's input; SQUEEZE and EXPAND_DIMS become RESHAPE for that."""
@@ -518,6 +547,13 @@ class MergeTransposes(Rule):
     name = "merge-transposes"
     numerics = Numerics.EXACT
     kinds = frozenset({Op.TRANSPOSE})
+    example = """
+        graph main(%x: f32[1,4,6,8]) {
+          %a = TRANSPOSE(%x, i32[4]=(0, 3, 1, 2))
+          %y = TRANSPOSE(%a, i32[4]=(0, 1, 3, 2))
+          return %y
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Replaces the second by one that does both; pairs that cancel are remove-identity's."""

@@ -26,6 +26,13 @@ class LeakyReLU(Rule):
     name = "leaky-relu"
     numerics = Numerics.REASSOCIATED
     kinds = frozenset({Op.ADD, Op.SUB, Op.MAXIMUM, Op.MINIMUM, Op.PRELU})
+    example = """
+        graph main(%x: f32[1,4,4,8]) {
+          %a = MUL(%x, slope[]=0.1)
+          %y = MAXIMUM(%x, %a)
+          return %y
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Puts LEAKY_RELU in the place of the PRELU or of the spelling's last operator."""

@@ -49,6 +49,12 @@ class BatchMatMul(Rule):
     name = "batch-matmul-to-fully-connected"
     numerics = Numerics.REASSOCIATED
     kinds = frozenset({Op.BATCH_MATMUL})
+    example = """
+        graph main(%x: f32[1,16,8]) {
+          %y = BATCH_MATMUL(%x, w[8,32])
+          return %y
+        }
+    """
     types: ClassVar[frozenset[tuple[TensorType, TensorType]]] = frozenset({(FLOAT, FLOAT), (FLOAT, INT8)})
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
@@ -124,13 +130,19 @@ class BatchMatMul(Rule):
 
 
 class QuantizedBatchMatMul(BatchMatMul):
-    """The same for INT8 and INT16 values and a constant W of INT8 with one scale.
+    """x W = FULLY_CONNECTED(x, transpose(W)), for INT8 or INT16 values and a constant W of INT8 with one scale.
 
     The sums of products are the same integers; the stock kernels round them to the output's scale in different ways.
     """
 
     name = "quantized-batch-matmul-to-fully-connected"
     numerics = Numerics.QUANTIZED
+    example = """
+        graph main(%x: i8[1,16,8]{scale=0.05}) {
+          %y: i8[1,16,32]{scale=0.1} = BATCH_MATMUL(%x, w:i8[8,32]{scale=0.01})
+          return %y
+        }
+    """
     types = frozenset({(INT8, INT8), (INT16, INT8)})
 
 
@@ -145,6 +157,14 @@ class ReshapesAround(Rule):
     name = "reshapes-around-fully-connected"
     numerics = Numerics.EXACT
     kinds = RESHAPES
+    example = """
+        graph main(%x: f32[1,4,8]) {
+          %a = RESHAPE(%x, i32[2]=(4, 8))
+          %b = FULLY_CONNECTED(%a, w[16,8], b[16])
+          %y = RESHAPE(%b, i32[3]=(1, 4, 16))
+          return %y
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Puts a FULLY_CONNECTED from x to the output of the RESHAPE behind in the place of the old one."""
@@ -194,6 +214,13 @@ class MergeDense(Rule):
     name = "merge-fully-connected"
     numerics = Numerics.REASSOCIATED
     kinds = frozenset({Op.FULLY_CONNECTED})
+    example = """
+        graph main(%x: f32[1,24]) {
+          %a = FULLY_CONNECTED(%x, w1[32,24], b1[32])
+          %y = FULLY_CONNECTED(%a, w2[16,32], b2[16])
+          return %y
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Replaces the second by one that does both."""

@@ -44,6 +44,16 @@ class LayerNorm(Rule):
     name = "layer-norm"
     numerics = Numerics.REASSOCIATED
     kinds = frozenset({Op.ADD, Op.SUB})
+    example = """
+        graph main(%x: f32[16,64], %m: f32[16,1], %r: f32[16,1]) {
+          %s = MUL(%r, g[64])
+          %p = MUL(%x, %s)
+          %q = MUL(%m, %s)
+          %d = SUB(b[64], %q)
+          %y = ADD(%p, %d)
+          return %y
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Writes the right hand side in place of the left."""
@@ -133,13 +143,20 @@ class ShareDifference(Rule):
     """SQUARED_DIFFERENCE(x, m) is d * d, where d = x - m or m - x is computed anyway.
 
     The same bits, except that the builtin kernels of SUB and MUL stop at the largest float and SQUARED_DIFFERENCE goes
-    to infinity. Time under XNNPACK against SQUARED_DIFFERENCE of a tensor and one number per
-    row: 0.75 to 1.0; with the builtin kernels, whose SQUARED_DIFFERENCE broadcasts slowly, 0.1.
+    to infinity. Time under XNNPACK against SQUARED_DIFFERENCE of a tensor and one number per row: 0.75 to 1.0; with the
+    builtin kernels, whose SQUARED_DIFFERENCE broadcasts slowly, 0.1.
     """
 
     name = "share-difference"
     numerics = Numerics.EXACT
     kinds = frozenset({Op.SUB, Op.SQUARED_DIFFERENCE})
+    example = """
+        graph main(%x: f32[16,64], %m: f32[16,1]) {
+          %d = SUB(%x, %m)
+          %s = SQUARED_DIFFERENCE(%x, %m)
+          return %d, %s
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Replaces the SQUARED_DIFFERENCE, computing the difference before it if need be."""
@@ -172,6 +189,13 @@ class DivideByRoot(Rule):
     name = "divide-by-root"
     numerics = Numerics.REASSOCIATED
     kinds = frozenset({Op.DIV})
+    example = """
+        graph main(%x: f32[16,64], %v: f32[16,1]) {
+          %r = SQRT(%v)
+          %y = DIV(%x, %r)
+          return %y
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Writes RSQRT and MUL."""
@@ -196,6 +220,13 @@ class MultiplyByReciprocal(Rule):
     name = "multiply-by-reciprocal"
     numerics = Numerics.REASSOCIATED
     kinds = frozenset({Op.MUL})
+    example = """
+        graph main(%x: f32[1,64], %v: f32[1,64]) {
+          %r = DIV(one[]=1.0, %v)
+          %y = MUL(%x, %r)
+          return %y
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Writes DIV."""
@@ -225,6 +256,14 @@ class Roots(Spelled):
     name = "rsqrt"
     numerics = Numerics.REASSOCIATED
     kinds = frozenset({Op.DIV, Op.SQRT, Op.POW, Op.MUL})
+    example = """
+        graph main(%x: f32[1,64]) {
+          %a = MAXIMUM(%x, epsilon[]=0.001)
+          %r = SQRT(%a)
+          %y = DIV(one[]=1.0, %r)
+          return %y
+        }
+    """
     needs = frozenset({Op.SQRT, Op.POW, Op.DIV})
 
     def forms(self, cone: Cone) -> Iterable[Form]:
@@ -248,6 +287,16 @@ class L2Norm(Rule):
     name = "l2-norm"
     numerics = Numerics.REASSOCIATED
     kinds = frozenset({Op.DIV, Op.MUL})
+    example = """
+        graph main(%x: f32[1,64]) {
+          %q = MUL(%x, %x)
+          %s = SUM(%q, i32[1]=1) {keep_dims=true}
+          %m = MAXIMUM(%s, epsilon[]=1e-12)
+          %r = RSQRT(%m)
+          %y = MUL(%x, %r)
+          return %y
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Puts L2_NORMALIZATION in the place of the last operator."""

@@ -181,6 +181,13 @@ class PadIntoWindow(_IntoWindow):
 
     name = "pad-into-window"
     numerics = Numerics.EXACT
+    example = """
+        graph main(%x: f32[1,8,8,3]) {
+          %p = PAD(%x, i32[4,2]=(0, 0, 1, 1, 1, 1, 0, 0))
+          %y = CONV_2D(%p, w[16,3,3,3], b[16]) {padding=VALID}
+          return %y
+        }
+    """
     float_maximum = False
 
 
@@ -193,6 +200,14 @@ class PadIntoMaxPool(_IntoWindow):
 
     name = "pad-into-max-pool"
     numerics = Numerics.REASSOCIATED
+    example = """
+        graph main(%x: f32[1,8,8,4]) {
+          %r = RELU(%x)
+          %p = PAD(%r, i32[4,2]=(0, 0, 1, 1, 1, 1, 0, 0))
+          %y = MAX_POOL_2D(%p) {filter=3, padding=VALID}
+          return %y
+        }
+    """
     float_maximum = True
 
 
@@ -202,6 +217,13 @@ class MergePads(Rule):
     name = "merge-pads"
     numerics = Numerics.EXACT
     kinds = _PADS
+    example = """
+        graph main(%x: f32[1,8]) {
+          %a = PAD(%x, i32[2,2]=(0, 0, 1, 1))
+          %y = PAD(%a, i32[2,2]=(0, 0, 2, 0))
+          return %y
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Makes the outer one pad by both amounts."""
@@ -233,6 +255,12 @@ class PlainPad(Rule):
     name = "plain-pad"
     numerics = Numerics.EXACT
     kinds = frozenset({Op.PADV2})
+    example = """
+        graph main(%x: f32[1,8,8,3]) {
+          %y = PADV2(%x, i32[4,2]=(0, 0, 1, 1, 1, 1, 0, 0), zero[]=0.0)
+          return %y
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Drops the number to pad with."""

@@ -274,6 +274,16 @@ class PReLU(Rule):
     name = "prelu"
     numerics = Numerics.REASSOCIATED
     kinds = frozenset({Op.ADD, Op.SUB, Op.MAXIMUM, Op.MINIMUM})
+    example = """
+        graph main(%x: f32[1,4,4,16]) {
+          %p = RELU(%x)
+          %n = NEG(%x)
+          %q = RELU(%n)
+          %r = MUL(%q, a[16])
+          %y = SUB(%p, %r)
+          return %y
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Puts PRELU in the place of the spelling's last operator."""

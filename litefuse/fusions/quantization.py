@@ -107,12 +107,19 @@ def _in_succession(a: Encoding, b: Encoding, c: Encoding) -> str | None:
 class DequantizeQuantize(Rule):
     """QUANTIZE(DEQUANTIZE(q)) = QUANTIZE(q), for INT8 to INT8 or UINT8 to UINT8, where every value comes out the same.
 
-    That is so for equal scales, where the zero point is moved. Where both are equal, nothing is left: see CancelPairs.
+    That is so for equal scales, where the zero point is moved. Where both are equal, nothing is left: see cancel-pairs.
     """
 
     name = "dequantize-quantize"
     numerics = Numerics.EXACT
     kinds = frozenset({Op.QUANTIZE})
+    example = """
+        graph main(%x: i8[1,8]{scale=0.5}) {
+          %f = DEQUANTIZE(%x)
+          %y: i8[1,8]{scale=0.5, zero=3} = QUANTIZE(%f)
+          return %y
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Makes the QUANTIZE read integers."""
@@ -138,6 +145,13 @@ class QuantizeQuantize(Rule):
     name = "quantize-quantize"
     numerics = Numerics.EXACT
     kinds = frozenset({Op.QUANTIZE})
+    example = """
+        graph main(%x: u8[1,8]{scale=0.5, zero=128}) {
+          %a: i8[1,8]{scale=0.5} = QUANTIZE(%x)
+          %y: i8[1,8]{scale=0.5, zero=-10} = QUANTIZE(%a)
+          return %y
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Makes the second QUANTIZE read what the first reads, or removes it."""
@@ -170,6 +184,14 @@ class QuantizeAboveMoves(Rule):
     name = "quantize-above-moves"
     numerics = Numerics.EXACT
     kinds = frozenset({Op.QUANTIZE})
+    example = """
+        graph main(%x: i8[1,4,4,8]{scale=0.5}) {
+          %f = DEQUANTIZE(%x)
+          %a = RESHAPE(%f, i32[2]=(1, 128))
+          %y: i8[1,128]{scale=0.5} = QUANTIZE(%a)
+          return %y
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Lets the operators before work on what this QUANTIZE makes."""
@@ -300,6 +322,14 @@ class QuantizeBeforeDivision(Rule):
     name = "quantize-before-division"
     numerics = Numerics.EXACT
     kinds = frozenset(_DIVIDERS)
+    example = """
+        graph main(%x: f32[1,16]) {
+          %a, %b = SPLIT(i32[]=1, %x)
+          %y: i8[1,8]{scale=0.05} = QUANTIZE(%a)
+          %z: i8[1,8]{scale=0.05} = QUANTIZE(%b)
+          return %y, %z
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Puts one QUANTIZE in front of the operator."""
@@ -339,6 +369,14 @@ class QuantizeBehindJoin(Rule):
     name = "quantize-behind-join"
     numerics = Numerics.EXACT
     kinds = _JOINERS
+    example = """
+        graph main(%p: i8[1,8]{scale=0.1}, %q: i8[1,8]{scale=0.1}) {
+          %a: i8[1,8]{scale=0.2} = QUANTIZE(%p)
+          %b: i8[1,8]{scale=0.2} = QUANTIZE(%q)
+          %y: i8[1,16]{scale=0.2} = CONCATENATION(%a, %b) {axis=1}
+          return %y
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Puts one QUANTIZE behind the operator."""

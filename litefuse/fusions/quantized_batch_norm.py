@@ -447,6 +447,13 @@ class FoldQuantized(Rule):
     name = "quantized-batch-norm-into-producer"
     numerics = Numerics.QUANTIZED
     kinds = _ARITHMETIC
+    example = """
+        graph main(%x: i8[1,8,8,3]{scale=0.02}) {
+          %a: i8[1,8,8,16]{scale=0.15} = CONV_2D(%x, w:i8[16,3,3,3]{scale=0.002}, b:i32[16]{scale=0.00004})
+          %y: i8[1,8,8,16]{scale=0.075} = MUL(%a, half:i8[]{scale=0.005}=100)
+          return %y
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Folds the whole chain that ends in ``op``, or nothing."""
@@ -489,6 +496,13 @@ class Requantize(FoldQuantized):
 
     name = "requantize-in-producer"
     kinds = frozenset({Op.QUANTIZE})
+    example = """
+        graph main(%x: i8[1,8,8,3]{scale=0.02}) {
+          %a: i8[1,8,8,16]{scale=0.15} = CONV_2D(%x, w:i8[16,3,3,3]{scale=0.002}, b:i32[16]{scale=0.00004})
+          %y: i8[1,8,8,16]{scale=0.2} = QUANTIZE(%a)
+          return %y
+        }
+    """
 
 
 RULES: tuple[Rule, ...] = (FoldQuantized(), Requantize())

@@ -141,6 +141,13 @@ class SumToMean(Rule):
     name = "sum-to-mean"
     numerics = Numerics.REASSOCIATED
     kinds = frozenset({Op.MUL, Op.DIV})
+    example = """
+        graph main(%x: f32[1,4,4,8]) {
+          %s = SUM(%x, i32[2]=(1, 2))
+          %y = MUL(%s, c[]=0.0625)
+          return %y
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Puts MEAN in the place of the MUL or DIV."""
@@ -174,6 +181,13 @@ class MergeReductions(Rule):
     name = "merge-reductions"
     numerics = Numerics.REASSOCIATED
     kinds = frozenset({Op.MEAN, Op.SUM, Op.REDUCE_MAX, Op.REDUCE_MIN})
+    example = """
+        graph main(%x: f32[1,4,4,8]) {
+          %a = MEAN(%x, i32[1]=1) {keep_dims=true}
+          %y = MEAN(%a, i32[1]=2) {keep_dims=true}
+          return %y
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Reduces over the axes of both at once."""

@@ -39,6 +39,14 @@ class MoveReshapes(MoveViews):
     name = "move-reshapes"
     numerics = Numerics.EXACT
     kinds = RESHAPES
+    example = """
+        graph main(%x: f32[1,4,4,8]) {
+          %a = RESHAPE(%x, i32[2]=(1, 128))
+          %r = RELU(%a)
+          %y = RESHAPE(%r, i32[4]=(1, 4, 4, 8))
+          return %y
+        }
+    """
     allowed = frozenset({Numerics.EXACT})
     called = "{} reshapes"
 
@@ -69,20 +77,36 @@ class MoveReshapes(MoveViews):
 
 
 class MoveReshapesThroughReductions(MoveReshapes):
-    """reshape(f(reshape(x))) = f(x), also for sums and means, which kernels add up in another order then."""
+    """reshape(f(reshape(x))) = f(x), for f with sums and means in it, which kernels then add up in another order."""
 
     name = "move-reshapes-through-reductions"
     numerics = Numerics.REASSOCIATED
+    example = """
+        graph main(%x: f32[1,8,16]) {
+          %a = RESHAPE(%x, i32[4]=(1, 1, 8, 16))
+          %m = MEAN(%a, axis:i32[1]=2)
+          %y = RESHAPE(%m, i32[2]=(1, 16))
+          return %y
+        }
+    """
     allowed = frozenset({Numerics.EXACT, Numerics.REASSOCIATED})
     floats = True
     explains = True
 
 
 class MoveReshapesQuantized(MoveReshapes):
-    """reshape(f(reshape(x))) = f(x), also for MEAN of 8 bits over H and W, which rounds in another way."""
+    """reshape(f(reshape(x))) = f(x), for f with MEAN of 8 bits over H and W in it, which then rounds otherwise."""
 
     name = "move-reshapes-quantized"
     numerics = Numerics.QUANTIZED
+    example = """
+        graph main(%x: i8[1,4,4,8]{scale=0.1}) {
+          %a = RESHAPE(%x, i32[5]=(1, 1, 4, 4, 8))
+          %m: i8[1,1,1,1,8]{scale=0.05} = MEAN(%a, axes:i32[2]=(2, 3)) {keep_dims=true}
+          %y = RESHAPE(%m, i32[4]=(1, 1, 1, 8))
+          return %y
+        }
+    """
     allowed = frozenset({Numerics.EXACT, Numerics.QUANTIZED})
     floats = False
     explains = True
@@ -97,6 +121,13 @@ class PlainReshape(Rule):
     name = "plain-reshape"
     numerics = Numerics.EXACT
     kinds = RESHAPES - {Op.RESHAPE}
+    example = """
+        graph main(%x: f32[1,1,1,16]) {
+          %s = SQUEEZE(%x) {squeeze_dims=(1, 2)}
+          %y = FULLY_CONNECTED(%s, w[10,16], b[10])
+          return %y
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Replaces the operator."""

@@ -53,6 +53,8 @@ class Rule(ABC):
     """By how much the rule changes constants, relative to what they were, where that is more than rounding."""
     kinds: ClassVar[frozenset[OperatorKind]]
     """Operators at which the rule may apply; the pipeline does not call it for others."""
+    example: ClassVar[str]
+    """About the smallest graph to which the rule applies, as text (:mod:`litefuse.graph.text`)."""
 
     @abstractmethod
     def apply(self, graph: Graph, op: Operator) -> Outcome:

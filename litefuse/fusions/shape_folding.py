@@ -101,6 +101,15 @@ class FoldDimensions(Rule):
     name = "fold-dimensions"
     numerics = Numerics.EXACT
     kinds = frozenset(KERNELS) - _SOURCES
+    example = """
+        graph main(%x: f32[?,16]) {
+          %s = SHAPE(%x)
+          %n = STRIDED_SLICE(%s, i32[1]=1, i32[1]=2, i32[1]=1) {shrink_axis_mask=1}
+          %f = CAST(%n) {to=f32}
+          %y = DIV(%x, %f)
+          return %y
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Puts constants in the place of the results that are known."""
@@ -134,6 +143,15 @@ class ConstantReshape(Rule):
     name = "constant-reshape"
     numerics = Numerics.EXACT
     kinds = frozenset({Op.RESHAPE})
+    example = """
+        graph main(%x: f32[?,4,4,8]) {
+          %s = SHAPE(%x)
+          %n = STRIDED_SLICE(%s, i32[1]=0, i32[1]=1, i32[1]=1) {shrink_axis_mask=1}
+          %t = PACK(%n, size:i32[]=128)
+          %y = RESHAPE(%x, %t)
+          return %y
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Gives the operator a constant target."""

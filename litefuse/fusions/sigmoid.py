@@ -32,6 +32,15 @@ class Sigmoid(Spelled):
     name = "sigmoid"
     numerics = Numerics.REASSOCIATED
     kinds = frozenset({Op.MUL, Op.DIV, Op.ADD, Op.SUB, Op.POW})
+    example = """
+        graph main(%x: f32[1,64]) {
+          %n = NEG(%x)
+          %e = EXP(%n)
+          %a = ADD(%e, one[]=1.0)
+          %y = DIV(one, %a)
+          return %y
+        }
+    """
     needs = frozenset({Op.TANH, Op.EXP})
 
     def forms(self, cone: Cone) -> Iterable[Form]:
@@ -45,6 +54,15 @@ class Silu(Spelled):
     name = "silu"
     numerics = Numerics.REASSOCIATED
     kinds = frozenset({Op.MUL, Op.DIV})
+    example = """
+        graph main(%x: f32[1,64]) {
+          %n = NEG(%x)
+          %e = EXP(%n)
+          %a = ADD(%e, one[]=1.0)
+          %y = DIV(%x, %a)
+          return %y
+        }
+    """
     needs = frozenset({Op.TANH, Op.EXP})
 
     def forms(self, cone: Cone) -> Iterable[Form]:
@@ -58,6 +76,15 @@ class Tanh(Spelled):
     name = "tanh"
     numerics = Numerics.REASSOCIATED
     kinds = frozenset({Op.MUL, Op.DIV, Op.ADD, Op.SUB})
+    example = """
+        graph main(%x: f32[1,64]) {
+          %a = MUL(%x, two[]=2.0)
+          %s = LOGISTIC(%a)
+          %b = MUL(%s, two)
+          %y = SUB(%b, one[]=1.0)
+          return %y
+        }
+    """
     needs = frozenset({Op.LOGISTIC, Op.EXP})
 
     def forms(self, cone: Cone) -> Iterable[Form]:
@@ -74,6 +101,14 @@ class RepairQuotient(Spelled):
     name = "repair-quotient"
     numerics = Numerics.REPAIR
     kinds = frozenset({Op.MUL, Op.DIV, Op.SUB})
+    example = """
+        graph main(%x: f32[1,64]) {
+          %e = EXP(%x)
+          %a = ADD(%e, one[]=1.0)
+          %y = DIV(%e, %a)
+          return %y
+        }
+    """
     needs = frozenset({Op.EXP})
 
     def forms(self, cone: Cone) -> Iterable[Form]:

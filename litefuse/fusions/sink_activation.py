@@ -53,6 +53,14 @@ class SinkActivation(Rule):
     name = "activation-above-moves"
     numerics = Numerics.EXACT
     kinds = frozenset(_ACTIVATIONS)
+    example = """
+        graph main(%x: f32[1,8,8,3]) {
+          %a = CONV_2D(%x, w[16,3,3,3], b[16])
+          %r = RESHAPE(%a, i32[2]=(1, 1024))
+          %y = RELU(%r)
+          return %y
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Applies when every source takes the activation."""

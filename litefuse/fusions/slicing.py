@@ -163,6 +163,13 @@ class ComposeSlices(Rule):
     name = "compose-slices"
     numerics = Numerics.EXACT
     kinds = _TAKES
+    example = """
+        graph main(%x: f32[1,16]) {
+          %a = SLICE(%x, i32[2]=(0, 2), i32[2]=(1, 12))
+          %y = SLICE(%a, i32[2]=(0, 3), i32[2]=(1, 4))
+          return %y
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Makes the second take its elements from the first's input."""
@@ -223,6 +230,13 @@ class GatherToSlice(Rule):
     name = "gather-to-slice"
     numerics = Numerics.EXACT
     kinds = frozenset({Op.GATHER})
+    example = """
+        graph main(%x: f32[1,16]) {
+          %a = GATHER(%x, i32[4]=(2, 3, 4, 5)) {axis=1}
+          %y = RELU(%a)
+          return %y
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Replaces a GATHER between XNNPACK's operators."""
@@ -271,6 +285,13 @@ class SliceOfPart(Rule):
     name = "slice-of-part"
     numerics = Numerics.EXACT
     kinds = _SLICES
+    example = """
+        graph main(%a: f32[1,8], %b: f32[1,8]) {
+          %c = CONCATENATION(%a, %b) {axis=1}
+          %y = SLICE(%c, i32[2]=(0, 10), i32[2]=(1, 4))
+          return %y
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Makes the slice read the part."""
@@ -307,6 +328,14 @@ class PartsOfWhole(Rule):
     name = "parts-of-whole"
     numerics = Numerics.EXACT
     kinds = frozenset({Op.CONCATENATION, Op.PACK, Op.SPLIT, Op.SPLIT_V, Op.UNPACK})
+    example = """
+        graph main(%x: f32[1,16]) {
+          %a, %b = SPLIT(i32[]=1, %x)
+          %c = CONCATENATION(%a, %b) {axis=1}
+          %y = TANH(%c)
+          return %y
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Bypasses the second operator."""
@@ -386,6 +415,13 @@ class FlattenConcatenation(Rule):
     name = "flatten-concatenation"
     numerics = Numerics.EXACT
     kinds = frozenset({Op.CONCATENATION})
+    example = """
+        graph main(%x: f32[1,8], %y: f32[1,8], %z: f32[1,8]) {
+          %a = CONCATENATION(%y, %z) {axis=1}
+          %b = CONCATENATION(%x, %a) {axis=1}
+          return %b
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Takes the inputs of one inner CONCATENATION over."""
@@ -420,6 +456,12 @@ class TransposeToReshape(Rule):
     name = "transpose-to-reshape"
     numerics = Numerics.EXACT
     kinds = frozenset({Op.TRANSPOSE})
+    example = """
+        graph main(%x: f32[1,1,8,16]) {
+          %y = TRANSPOSE(%x, i32[4]=(0, 2, 1, 3))
+          return %y
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Replaces the operator when the other axes keep their order."""

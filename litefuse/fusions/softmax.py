@@ -135,6 +135,16 @@ class Softmax(Rule):
     name = "softmax"
     numerics = Numerics.REASSOCIATED
     kinds = frozenset({Op.DIV, Op.MUL})
+    example = """
+        graph main(%x: f32[1,10]) {
+          %m = REDUCE_MAX(%x, i32[1]=1) {keep_dims=true}
+          %d = SUB(%x, %m)
+          %e = EXP(%d)
+          %s = SUM(%e, i32[1]=1) {keep_dims=true}
+          %y = DIV(%e, %s)
+          return %y
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Puts SOFTMAX in the place of the division."""
@@ -168,6 +178,14 @@ class RepairSoftmax(Softmax):
 
     name = "repair-softmax"
     numerics = Numerics.REPAIR
+    example = """
+        graph main(%x: f32[1,10]) {
+          %e = EXP(%x)
+          %s = SUM(%e, i32[1]=1) {keep_dims=true}
+          %y = DIV(%e, %s)
+          return %y
+        }
+    """
 
 
 def _quotients(graph: Graph, op: Operator) -> Iterator[tuple[int, int, list[Operator]]]:
@@ -197,6 +215,17 @@ class LogSoftmax(Rule):
     name = "log-softmax"
     numerics = Numerics.REASSOCIATED
     kinds = frozenset({Op.SUB})
+    example = """
+        graph main(%x: f32[1,10]) {
+          %m = REDUCE_MAX(%x, i32[1]=1) {keep_dims=true}
+          %d = SUB(%x, %m)
+          %e = EXP(%d)
+          %s = SUM(%e, i32[1]=1) {keep_dims=true}
+          %l = LOG(%s)
+          %y = SUB(%d, %l)
+          return %y
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Puts LOG_SOFTMAX in the place of the last subtraction."""
@@ -244,6 +273,15 @@ class RepairLogSoftmax(LogSoftmax):
 
     name = "repair-log-softmax"
     numerics = Numerics.REPAIR
+    example = """
+        graph main(%x: f32[1,10]) {
+          %e = EXP(%x)
+          %s = SUM(%e, i32[1]=1) {keep_dims=true}
+          %l = LOG(%s)
+          %y = SUB(%x, %l)
+          return %y
+        }
+    """
 
 
 class LogOfSoftmax(Rule):
@@ -255,6 +293,13 @@ class LogOfSoftmax(Rule):
     name = "repair-log-of-softmax"
     numerics = Numerics.REPAIR
     kinds = frozenset({Op.LOG})
+    example = """
+        graph main(%x: f32[1,10]) {
+          %s = SOFTMAX(%x)
+          %y = LOG(%s)
+          return %y
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Writes the six operators, or the one, in place of the two."""
@@ -286,6 +331,14 @@ class SoftmaxWithoutTransposes(Rule):
     name = "softmax-without-transposes"
     numerics = Numerics.REASSOCIATED
     kinds = frozenset({Op.TRANSPOSE})
+    example = """
+        graph main(%x: f32[1,8,64]) {
+          %a = TRANSPOSE(%x, i32[3]=(0, 2, 1))
+          %s = SOFTMAX(%a)
+          %y = TRANSPOSE(%s, i32[3]=(0, 2, 1))
+          return %y
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Writes the five operators in place of the three."""

@@ -40,6 +40,14 @@ class RepairSoftplus(Spelled):
     name = "repair-softplus"
     numerics = Numerics.REPAIR
     kinds = frozenset({Op.LOG, Op.MUL, Op.ADD, Op.SUB})
+    example = """
+        graph main(%x: f32[1,64]) {
+          %e = EXP(%x)
+          %a = ADD(%e, one[]=1.0)
+          %y = LOG(%a)
+          return %y
+        }
+    """
     needs = frozenset({Op.LOG})
 
     def forms(self, cone: Cone) -> Iterable[Form]:
@@ -57,6 +65,18 @@ class Softplus(RepairSoftplus):
 
     name = "softplus"
     numerics = Numerics.REASSOCIATED
+    example = """
+        graph main(%x: f32[1,64]) {
+          %p = RELU(%x)
+          %a = ABS(%x)
+          %n = NEG(%a)
+          %e = EXP(%n)
+          %s = ADD(%e, one[]=1.0)
+          %l = LOG(%s)
+          %y = ADD(%p, %l)
+          return %y
+        }
+    """
 
 
 class RepairMish(Spelled):
@@ -65,6 +85,17 @@ class RepairMish(Spelled):
     name = "repair-mish"
     numerics = Numerics.REPAIR
     kinds = frozenset({Op.MUL, Op.DIV, Op.SUB})
+    example = """
+        graph main(%x: f32[1,64]) {
+          %e = EXP(%x)
+          %a = ADD(%e, two[]=2.0)
+          %n = MUL(%e, %a)
+          %d = ADD(%n, two)
+          %q = DIV(%n, %d)
+          %y = MUL(%x, %q)
+          return %y
+        }
+    """
     needs = frozenset({Op.EXP})
 
     def forms(self, cone: Cone) -> Iterable[Form]:

@@ -34,6 +34,13 @@ class SubsamplingIntoConvolution(Rule):
     name = "subsampling-into-convolution"
     numerics = Numerics.REASSOCIATED
     kinds = _POOLS | {Op.STRIDED_SLICE}
+    example = """
+        graph main(%x: f32[1,8,8,16]) {
+          %p = MAX_POOL_2D(%x) {filter=1, stride=2, padding=VALID}
+          %y = CONV_2D(%p, w[32,1,1,16], b[32])
+          return %y
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Lengthens the strides of all readers, or changes nothing."""

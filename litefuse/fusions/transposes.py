@@ -51,6 +51,14 @@ class MoveTransposes(MoveViews):
     name = "move-transposes"
     numerics = Numerics.EXACT
     kinds = frozenset({Op.TRANSPOSE})
+    example = """
+        graph main(%x: f32[1,4,4,8]) {
+          %a = TRANSPOSE(%x, i32[4]=(0, 3, 1, 2))
+          %r = RELU(%a)
+          %y = TRANSPOSE(%r, i32[4]=(0, 2, 3, 1))
+          return %y
+        }
+    """
     allowed = frozenset({Numerics.EXACT})
     called = "{} transpositions"
 
@@ -106,7 +114,7 @@ class MoveTransposes(MoveViews):
 
 
 class MoveTransposesThroughMath(MoveTransposes):
-    """f(transpose(x)) = transpose(f(x)), also for f whose last bits depend on where in memory an element lies.
+    """f(transpose(x)) = transpose(f(x)), for f whose last bits depend on where in memory an element lies.
 
     LOGISTIC, TANH, EXP, GELU, HARD_SWISH, SOFTMAX and the like, of which kernels compute the last elements by other
     code than the rest, and sums, which run in another order.
@@ -114,16 +122,32 @@ class MoveTransposesThroughMath(MoveTransposes):
 
     name = "move-transposes-through-math"
     numerics = Numerics.REASSOCIATED
+    example = """
+        graph main(%x: f32[1,4,4,8]) {
+          %a = TRANSPOSE(%x, i32[4]=(0, 3, 1, 2))
+          %s = LOGISTIC(%a)
+          %y = TRANSPOSE(%s, i32[4]=(0, 2, 3, 1))
+          return %y
+        }
+    """
     allowed = frozenset({Numerics.EXACT, Numerics.REASSOCIATED})
     floats = True
     explains = True
 
 
 class MoveTransposesQuantized(MoveTransposes):
-    """f(transpose(x)) = transpose(f(x)), also for f that may round elsewhere: QUANTIZE, MEAN of 8 bits over H and W."""
+    """f(transpose(x)) = transpose(f(x)), for f that may then round otherwise: QUANTIZE, MEAN of 8 bits over H and W."""
 
     name = "move-transposes-quantized"
     numerics = Numerics.QUANTIZED
+    example = """
+        graph main(%x: f32[1,4,4,8]) {
+          %a = TRANSPOSE(%x, i32[4]=(0, 3, 1, 2))
+          %q: i8[1,8,4,4]{scale=0.05} = QUANTIZE(%a)
+          %y = TRANSPOSE(%q, i32[4]=(0, 2, 3, 1))
+          return %y
+        }
+    """
     allowed = frozenset({Numerics.EXACT, Numerics.QUANTIZED})
     floats = False
     explains = True

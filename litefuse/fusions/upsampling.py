@@ -60,6 +60,14 @@ class Upsample(Rule):
     name = "upsample"
     numerics = Numerics.EXACT
     kinds = _MOVES
+    example = """
+        graph main(%x: f32[1,4,4,64]) {
+          %a = RESHAPE(%x, i32[6]=(1, 4, 1, 4, 1, 64))
+          %t = TILE(%a, i32[6]=(1, 1, 2, 1, 2, 1))
+          %y = RESHAPE(%t, i32[4]=(1, 8, 8, 64))
+          return %y
+        }
+    """
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         """Looks for the nearest tensor above ``op`` of which its result is an enlarged copy."""

@@ -15,10 +15,16 @@ from litefuse import __version__
 from litefuse.report.stats import ModelStats, OperatorStats, SubgraphStats, TensorInfo
 
 if TYPE_CHECKING:
+    from litefuse.arena.budget import Settled
+    from litefuse.arena.memories import Placement
+    from litefuse.arena.packing import Packing
+    from litefuse.arena.plan import ArenaPlan, SubgraphPlan
     from litefuse.check import CheckResult
     from litefuse.convert import Conversion, Explanation
     from litefuse.fusions import Candidate, Rule
     from litefuse.graph.freeze import FreezeReport
+    from litefuse.plan import Planned
+    from litefuse.schema.model import Model
     from litefuse.schema.validate import Problem
 
 FORMAT = 1
@@ -172,6 +178,7 @@ def conversion(file: str, done: Conversion) -> Document:
         "refused": [_candidate(c, "reason") for c in fusions.refused],
         "refused_counts": refusals(fusions.refused),
         "frozen": frozen(done.frozen),
+        "memory": memory(done.memory),
         "notes": [text(n) for n in fusions.notes],
         "problems": _problems(done.problems),
         "check": None if done.check is None else comparison(done.check),
@@ -189,6 +196,29 @@ def explanation(file: str, found: Explanation) -> Document:
         "refused": [_candidate(c, "reason", numerics=numerics[c.rule]) for c in fusions.refused],
         "frozen": frozen(found.frozen),
         "notes": [text(n) for n in fusions.notes],
+    }
+
+
+def memory(settled: Settled | None) -> Document | None:
+    """How a model keeps to its memory budget."""
+    if settled is None:
+        return None
+    return {
+        "peak_before": settled.peak_before,
+        "peak_bytes": settled.peak,
+        "budget": settled.budget,
+        "reordered": settled.reordered,
+        "tiled": [
+            {
+                "description": text(tiled.description),
+                "rows": tiled.rows,
+                "columns": tiled.columns,
+                "extra_macs": tiled.extra_macs,
+                "macs_before": tiled.macs_before,
+            }
+            for tiled in settled.tiled
+        ],
+        "plan": None if settled.written is None else settled.written.kept == "plan",
     }
 
 
@@ -280,6 +310,124 @@ def comparison(result: CheckResult) -> Document:
     }
 
 
+# -- plan ----------------------------------------------------------------------------------------------------------
+
+
+def memory_plan(file: str, outcome: Planned) -> Document:
+    """The entry of a model in the document of `litefuse plan`."""
+    plan, model = outcome.plan, outcome.model
+    return {
+        "file": text(file),
+        "runtime": plan.runtime.name,
+        "alignment": plan.alignment,
+        "peak_bytes": plan.peak,
+        "arenas": [_arena(arena, model) for arena in plan.arenas],
+        "suggestions": [text(s) for s in plan.suggestions],
+        "budget": outcome.budget,
+        "memories": None if outcome.placement is None else _placement(outcome.placement),
+        "tflm": None
+        if outcome.written is None
+        else {
+            "kept": outcome.written.kept,
+            "planned_bytes": outcome.written.planned_bytes,
+            "own_bytes": outcome.written.base_bytes,
+            "online": [{"tensor": text(o.name), "reason": text(o.reason)} for o in outcome.written.online],
+        },
+        "outputs": {kind: text(str(path)) for kind, path in outcome.outputs.items()},
+        "seconds": round(outcome.seconds, 3),
+    }
+
+
+def _arena(arena: ArenaPlan, model: Model) -> Document:
+    return {
+        "peak_bytes": arena.peak,
+        "lower_bound": arena.lower_bound,
+        "order_bound": arena.order_bound if arena.searched else None,
+        "plain_bound": arena.plain_bound,
+        "packed": arena.packed,
+        "optimal": arena.optimal,
+        "method": arena.method,
+        "peak_operators": [
+            {
+                "subgraph": peak.subgraph,
+                "operator": peak.operator,
+                "where": text(peak.where),
+                "tensors": [{"name": text(t.name), "subgraph": t.subgraph, "bytes": t.bytes} for t in peak.tensors],
+            }
+            for peak in arena.peak_operators
+        ],
+        "subgraphs": [_subgraph_plan(part, arena, model) for part in arena.subgraphs],
+    }
+
+
+def _subgraph_plan(part: SubgraphPlan, arena: ArenaPlan, model: Model) -> Document:
+    names = [text(t.name or "") for t in model.subgraphs[part.index].tensors]
+    stays = {m.key[1]: m for block in arena.blocks for m in block.members if m.key[0] == part.index}
+    return {
+        "subgraph": part.index,
+        "order": part.order if part.reordered else None,
+        "tensors": [
+            {
+                "tensor": t,
+                "name": names[t],
+                "offset": offset,
+                "bytes": stays[t].bytes if t in stays else None,
+                "first": stays[t].first if t in stays else None,
+                "last": stays[t].last if t in stays else None,
+            }
+            for t, offset in part.offsets.items()
+        ],
+        "shares": [
+            {
+                "operator": s.operator,
+                "kind": s.kind.value,
+                "source": names[s.source],
+                "target": names[s.target],
+                "reason": text(s.reason),
+            }
+            for s in part.shares
+        ],
+        "unplanned": [{"tensor": names[t], "reason": text(reason)} for t, reason in part.unplanned.items()],
+        "dynamic": [names[t] for t in part.dynamic],
+    }
+
+
+def _placement(placement: Placement) -> Document:
+    return {
+        "cost": placement.cost,
+        "lower_bound": placement.lower_bound,
+        "proved": placement.proved,
+        "memories": [
+            {
+                "name": use.memory.name,
+                "size": use.memory.size,
+                "cost": use.memory.cost,
+                "peak_bytes": use.peak,
+                "traffic_bytes": use.traffic,
+                "tensors": use.buffers,
+            }
+            for use in placement.uses
+        ],
+    }
+
+
+def packing(file: str, buffers: int, found: Packing, capacity: int | None, outputs: dict[str, str]) -> Document:
+    """The entry of a packing problem in the document of `litefuse plan`."""
+    return {
+        "file": text(file),
+        "buffers": buffers,
+        "peak_bytes": found.peak,
+        "lower_bound": found.lower_bound,
+        "proved": found.proved,
+        "capacity": capacity,
+        "fits": None if capacity is None else found.fits(capacity),
+        "method": found.method,
+        "offsets": {text(name): offset for name, offset in found.offsets.items()},
+        "outputs": {kind: text(path) for kind, path in outputs.items()},
+        "seconds": round(found.seconds, 3),
+    }
+
+
 # -- rules ---------------------------------------------------------------------------------------------------------
 
 
@@ -290,6 +438,8 @@ def rule(one: Rule) -> Document:
     """The entry of a rule in the document of `litefuse rules`."""
     import inspect
 
+    from litefuse.fusions.examples import example
+
     description = _ROLE.sub(r"`\1`", inspect.getdoc(type(one)) or "")
     return {
         "name": one.name,
@@ -297,4 +447,5 @@ def rule(one: Rule) -> Document:
         "summary": description.split("\n\n")[0].replace("\n", " "),
         "description": description,
         "kinds": sorted(kind.name for kind in one.kinds),
+        "example": example(one)._asdict(),
     }

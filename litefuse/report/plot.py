@@ -72,7 +72,8 @@ def arena_picture(model: Model, arena: ArenaPlan, path: str | os.PathLike[str]) 
     axes.axhline(arena.peak, color="black", linewidth=1)
     axes.axhline(arena.order_bound, color="crimson", linewidth=1, linestyle="--")
     words = f"peak {arena.peak:,} bytes" + (", proved to be the least" if arena.optimal else "")
-    axes.set_title(f"{words}   (dashed: no order takes less than {arena.order_bound:,})", fontsize=10)
+    dashed = "no order takes less than" if arena.searched else "this order takes no less than"
+    axes.set_title(f"{words}   (dashed: {dashed} {arena.order_bound:,})", fontsize=10)
     axes.set(
         xlim=(0, end), ylim=(0, max(arena.peak, 1) * 1.06), xlabel="operators in the order of the plan", ylabel="bytes"
     )

@@ -254,6 +254,7 @@ def conversion(out: Console, document: Document) -> None:
     else:
         _section(out, Text("no rule applies; the file is at most encoded more compactly"), "Applied")
     _frozen(out, d["frozen"])
+    _budgeted(out, d["memory"])
     _refusals(out, d["refused_counts"])
     notes = list(d["notes"])
     if d["not_run"]:
@@ -319,6 +320,22 @@ def _frozen(out: Console, document: Document | None) -> None:
         _indented(out, Text(f"and {_plural(hidden, 'more tensor')}; --json lists them all"))
     for note in document["notes"]:
         _indented(out, Text(note))
+
+
+def _budgeted(out: Console, document: Document | None) -> None:
+    if document is None:
+        return
+    d, before, peak = document, document["peak_before"], document["peak_bytes"]
+    rows = [("arena of TFLM", f"{before:,} -> {peak:,} bytes  {change(before, peak)}".rstrip())]
+    if d["budget"] is not None:
+        rows.append(("budget", f"{d['budget']:,} bytes"))
+    for tiled in d["tiled"]:
+        share = _percent(tiled["macs_before"] + tiled["extra_macs"], tiled["macs_before"])
+        rows.append(("tiled", f"{tiled['description']}: {amount(tiled['extra_macs'])} MACs more, {share} of all"))
+    rows.append(("order", "changed" if d["reordered"] else "as it was"))
+    if d["plan"] is not None:
+        rows.append(("plan", "written" if d["plan"] else "not written: TFLM's own is as good"))
+    _section(out, _items(rows), "Memory")
 
 
 def _before_after(before: Document, after: Document, *, sized: bool) -> Table:
@@ -398,6 +415,130 @@ def _short(value: float | str | None) -> str:
     return "" if value is None else f"{float(value):.3g}"
 
 
+# -- plan ----------------------------------------------------------------------------------------------------------
+
+_MOST_TENSORS = 6
+
+
+def memory_plan(out: Console, document: Document) -> None:
+    """Shows the plan of a model, or the packing of a problem."""
+    d = clean(document)
+    out.print(Text(d["file"], "bold"))
+    if "buffers" in d:
+        _packing(out, d)
+        return
+    for number, arena in enumerate(d["arenas"]):
+        title = "" if number == 0 else f"Arena of subgraph {arena['subgraphs'][0]['subgraph']}"
+        _section(out, _items(_bounds(arena, d if number == 0 else None)), title)
+        _at_peak(out, arena)
+        _shared(out, arena)
+    _memories(out, d["memories"])
+    if d["suggestions"]:
+        grid = _grid("left")
+        for words in d["suggestions"]:
+            grid.add_row(words)
+        _section(out, grid, "What would lower it")
+    _outputs(out, d["outputs"], _written(d["tflm"]))
+
+
+def _bounds(arena: Document, whole: Document | None) -> list[tuple[str, str]]:
+    peak = arena["peak_bytes"]
+    bound = arena["order_bound"]
+    gap = "" if bound is None else f"at most {_percent(peak, bound)} above the least for any order"
+    rows = [
+        ("peak", f"{peak:,} bytes"),
+        ("proof", "optimal: no order takes less" if arena["optimal"] else gap or "for this order alone"),
+        ("for this order", f"{arena['lower_bound']:,} bytes at least" + (", reached" if arena["packed"] else "")),
+        ("plainly", f"{arena['plain_bound']:,} bytes live at one time in the file's order, without sharing"),
+    ]
+    moved = [s["order"] for s in arena["subgraphs"] if s["order"]]
+    rows.append(("order", "changed" if moved else "as in the file"))
+    if whole is not None:
+        rows.insert(0, ("runtime", f"{whole['runtime']}, aligned to {whole['alignment']} bytes"))
+        if whole["budget"] is not None:
+            rows.append(("budget", f"{whole['budget']:,} bytes, {whole['budget'] - peak:,} of them free"))
+    return rows
+
+
+def _percent(value: int, base: int) -> str:
+    return f"{(value - base) / base * 100:.1f} %" if base else "-"
+
+
+def _at_peak(out: Console, arena: Document) -> None:
+    peaks = arena["peak_operators"]
+    if not peaks:
+        return
+    grid = _grid("right", "left")
+    for tensor in peaks[0]["tensors"][:_MOST_TENSORS]:
+        grid.add_row(f"{tensor['bytes']:,}", f"`{_brief(tensor['name'], out)}`")
+    more = len(peaks[0]["tensors"]) - _MOST_TENSORS
+    if more > 0:
+        grid.add_row("", f"and {more} more")
+    others = f", and at {_plural(len(peaks) - 1, 'more operator')}" if len(peaks) > 1 else ""
+    _section(out, grid, f"At the peak: {peaks[0]['where']}{others}")
+
+
+def _shared(out: Console, arena: Document) -> None:
+    kinds: dict[str, int] = {}
+    for part in arena["subgraphs"]:
+        for share in part["shares"]:
+            kinds[share["kind"]] = kinds.get(share["kind"], 0) + 1
+    unplanned = [t for part in arena["subgraphs"] for t in part["unplanned"]]
+    rows = [("tensors that share bytes", ", ".join(f"{n} {kind}" for kind, n in kinds.items()))] if kinds else []
+    if unplanned:
+        shown = [f"`{_brief(t['tensor'], out)}`: {t['reason']}" for t in unplanned]
+        rows.append((f"not planned ({len(unplanned)})", _some(shown, 3)))
+    if rows:
+        _section(out, _items(rows))
+
+
+def _memories(out: Console, placement: Document | None) -> None:
+    if placement is None:
+        return
+    grid = _grid("left", "right", "right", "right", "right")
+    grid.add_row("", "size", "used", "bytes moved in a run", "cost of a byte", style="dim")
+    for m in placement["memories"]:
+        cells = f"{m['size']:,}", f"{m['peak_bytes']:,}", f"{m['traffic_bytes']:,}", f"{m['cost']:g}"
+        grid.add_row(m["name"], *cells)
+    gap = _percent(placement["cost"], placement["lower_bound"])
+    proof = "proved to be the least" if placement["proved"] else f"at most {gap} above the least"
+    _section(out, grid, f"Memories: all bytes moved cost {placement['cost']:,.0f}, {proof}")
+
+
+def _written(tflm: Document | None) -> str:
+    if tflm is None:
+        return ""
+    own, planned = f"{tflm['own_bytes']:,}", f"{tflm['planned_bytes']:,}"
+    if tflm["kept"] == "base":
+        return f" without a plan: TFLM's own takes {own} bytes, this one {planned}"
+    online = f"; {_plural(len(tflm['online']), 'tensor')} left to TFLM" if tflm["online"] else ""
+    return f" with the plan: {planned} bytes where TFLM's own takes {own}{online}"
+
+
+def _outputs(out: Console, outputs: dict[str, str], model: str) -> None:
+    if outputs:
+        out.print()
+    for kind, path in outputs.items():
+        out.print(Text.assemble(f"{kind} written to ", (path, "bold"), model if kind == "model" else ""))
+
+
+def _packing(out: Console, d: Document) -> None:
+    gap = f"a gap of {_percent(d['peak_bytes'], d['lower_bound'])} is left"
+    rows = [
+        ("buffers", f"{d['buffers']:,}"),
+        ("peak", f"{d['peak_bytes']:,} bytes"),
+        ("lower bound", f"{d['lower_bound']:,} bytes"),
+        ("proof", "optimal" if d["proved"] else gap),
+        ("found by", f"{d['method']} in {d['seconds']:.2f} s"),
+    ]
+    if d["capacity"] is not None:
+        impossible = d["lower_bound"] > d["capacity"]
+        verdict = "it fits" if d["fits"] else "nothing fits, which is proved" if impossible else "no packing found"
+        rows.insert(1, ("capacity", f"{d['capacity']:,} bytes: {verdict}"))
+    _section(out, _items(rows))
+    _outputs(out, d["outputs"], "")
+
+
 # -- rules ---------------------------------------------------------------------------------------------------------
 
 
@@ -410,7 +551,7 @@ def rules(out: Console, documents: Sequence[Document]) -> None:
 
 
 def rule(out: Console, document: Document) -> None:
-    """Shows one rule with its whole description."""
+    """Shows one rule with its whole description and its example."""
     out.print(Text(document["name"], "bold"))
     _section(
         out,
@@ -419,3 +560,9 @@ def rule(out: Console, document: Document) -> None:
         ),
     )
     _section(out, Text(document["description"]))
+    before, after = document["example"]["before"], document["example"]["after"]
+    _section(out, Text(before), "Example")
+    if after == before:
+        _section(out, Text("changes in what the text leaves out"))
+    elif after is not None:
+        _section(out, Text(after), "becomes")
