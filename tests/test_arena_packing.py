@@ -167,21 +167,52 @@ def test_quick_packings_are_valid(problem: Problem, which: str) -> None:
     assert check_packing(buffers, dict(zip((b.id for b in buffers), offsets, strict=True))) == []
 
 
-def test_the_result_is_the_same_every_time() -> None:
-    generator = random.Random(1)
-    rows = [(generator.randrange(60), generator.randrange(1, 30), generator.randrange(1, 1000)) for _ in range(80)]
-    problem = Problem([Buffer(str(i), low, low + length, size) for i, (low, length, size) in enumerate(rows)])
-    rows = [(b.lower, b.upper, b.size) for b in problem.buffers]
+def full(seed: int) -> list[tuple[int, int, int]]:
+    """(lower, upper, size) of buffers that fill 300 units at each of 120 times, so that quick packings do not do."""
+    generator = random.Random(seed)
+    load = [0] * 120
+    rows = []
+    for lower in range(120):
+        while load[lower] < 300:
+            upper = min(120, lower + generator.choice([1, 2, 4, 8, 16, 60]))
+            size = min(generator.randrange(8, 70), 300 - max(load[lower:upper]))
+            while size <= 0:
+                upper -= 1
+                size = 300 - max(load[lower:upper])
+            for t in range(lower, upper):
+                load[t] += size
+            rows.append((lower, upper, size))
+    return rows
 
-    def run(slices: int) -> tuple[str, list[int], int]:
-        packer = _native.Packer(rows, problem.lower_bound() + 1)
-        answer = "limit"
-        for _ in range(slices):
-            answer = packer.run(3000, 1e9)
-        return answer, packer.offsets, packer.nodes
 
-    assert run(1) == run(1)
-    assert run(3) == run(3)
+@pytest.mark.parametrize(("capacity", "answer"), [(300, "infeasible"), (316, "found")])
+def test_the_result_is_the_same_every_time_however_it_is_cut_into_calls(capacity: int, answer: str) -> None:
+    def run(nodes: int) -> tuple[list[str], list[int], int]:
+        packer = _native.Packer(full(2), capacity)
+        answers = ["limit"]
+        while answers[-1] == "limit":
+            answers.append(packer.run(nodes, 1e9))
+        return answers, packer.offsets, packer.nodes
+
+    whole = run(10**6)
+    assert whole == run(10**6)
+    assert whole[0] == ["limit", answer]
+    pieces = run(1)
+    assert len(pieces[0]) > 3
+    assert pieces[0][-1] == answer
+    assert pieces[1:] == whole[1:]
+
+
+def test_the_order_of_the_buffers_does_not_matter_to_the_search() -> None:
+    rows = full(2)
+    shuffled = list(rows)
+    random.Random(2).shuffle(shuffled)
+    packings = []
+    for given_rows in (rows, shuffled):
+        packer = _native.Packer(given_rows, 316)
+        assert packer.run(10**6, 1e9) == "found"
+        packings.append((sorted(zip(given_rows, packer.offsets, strict=True)), packer.nodes))
+    assert packings[0] == packings[1]
 
 
 def test_fixed_offsets_stay_and_the_rest_goes_around() -> None:

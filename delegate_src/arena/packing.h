@@ -20,7 +20,7 @@ struct Buffer {
   int64_t size;   // in units of address space
 };
 
-// The search keeps tables that are quadratic in the number of buffers (about 100 MB at this number) and recurses once
+// The search keeps tables that are quadratic in the number of buffers (up to 50 MB at this number) and recurses once
 // per decision, so larger problems are refused.
 constexpr int64_t kMaxBuffers = 2000;
 // The sum of all sizes must not be larger, so that no sum of an offset and two sizes overflows.
