@@ -25,17 +25,6 @@ from litefuse.schema.tables import Buffer, Metadata
 needs_tflm = pytest.mark.skipif(not tflm.INSTALLED, reason="tflite-micro is not installed")
 F32, I8, I16, I32, I4 = TensorType.FLOAT32, TensorType.INT8, TensorType.INT16, TensorType.INT32, TensorType.INT4
 Q = quantized(0.5)
-# Small models of the corpus, of many kinds: in place, views, LSTM, resource variables, custom operators.
-FEW = (
-    "mlperf_resnet8_int8",
-    "mlperf_vww_int8",
-    "mww_vad_v2",
-    "tflm_mnist_lstm_fp32",
-    "tflm_audio_preproc_fp32",
-    "layernorm_ch",
-    "lstm",
-    "litert_resource_vars_calib",
-)
 
 
 def weights(*shape: int, dtype: Any = np.float32) -> Any:
@@ -591,13 +580,6 @@ def test_planned_models_run_the_same() -> None:
 
 
 @needs_tflm
-@pytest.mark.parametrize("name", FEW)
-def test_a_few_real_models(name: str, corpus: list[Path]) -> None:
-    check_in_tflm(read(next(path for path in corpus if path.stem == name)))
-
-
-@needs_tflm
-@pytest.mark.slow
 def test_every_real_model(corpus_file: Path) -> None:
     model = read(corpus_file)
     lines = arena.unsupported(model)
