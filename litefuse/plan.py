@@ -16,7 +16,7 @@ from litefuse.arena.plan import ArenaPlan, Plan
 from litefuse.arena.plan import plan as plan_model
 from litefuse.arena.problem import Buffer, Problem, write_csv
 from litefuse.convert import refuse_to_write
-from litefuse.errors import BudgetError, LitefuseError
+from litefuse.errors import BudgetError, LitefuseError, OutputError, UsageError
 from litefuse.schema import Model, read, write
 
 Progress = Callable[[str], None]
@@ -89,11 +89,14 @@ def plan(
     start = time.monotonic()
     say = progress or (lambda text: None)
     rules = runtime_named(runtime)
+    if not 0 < seconds < float("inf"):
+        raise UsageError(f"the time limit is a number of seconds above zero, not {seconds}")
     original = model if isinstance(model, Model) else read(model)
+    if output is not None and rules is not TFLM:
+        raise LitefuseError(f"only TFLM reads memory plans from a file; the {runtime} runtime makes its own")
     if output is not None:
-        if rules is not TFLM:
-            raise LitefuseError(f"only TFLM reads memory plans from a file; the {runtime} runtime makes its own")
         refuse_to_write(original, output)
+    _refuse_the_same(original, [path for path in (output, csv, plot) if path is not None])
     say("planning")
     found = plan_model(
         original,
@@ -135,6 +138,16 @@ def plan(
         done.outputs["plot"] = Path(plot)
     done.seconds = time.monotonic() - start
     return done
+
+
+def _refuse_the_same(original: Model, outputs: Sequence[str | os.PathLike[str]]) -> None:
+    """Raises OutputError if a file would be written over the model, or over another one."""
+    places = [os.path.realpath(path) for path in outputs]
+    for n, path in enumerate(outputs):
+        if original.path is not None and places[n] == os.path.realpath(original.path):
+            raise OutputError(f"{os.fspath(path)}: is the input itself; choose another output")
+        if places[n] in places[:n]:
+            raise OutputError(f"{os.fspath(path)}: two outputs would be written to this file; choose another name")
 
 
 def _problem(arena: ArenaPlan) -> Problem:

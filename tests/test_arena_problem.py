@@ -109,3 +109,23 @@ def test_lower_bound_is_the_most_live_bytes(buffers: list[Buffer], alignment: in
 
 def test_aligned() -> None:
     assert [aligned(size, 16) for size in (0, 1, 16, 17)] == [0, 16, 16, 32]
+
+
+def test_numbers_that_are_too_long_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "p.csv"
+    path.write_text(f"id,lower,upper,size\na,0,1,{'9' * 4300}\n")
+    with pytest.raises(ProblemError, match=r"line 2: size is '9{40}'... of 4300 characters, which is too long"):
+        read_csv(path)
+
+
+def test_a_file_is_replaced_only_when_all_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "p.csv"
+    problem = Problem([Buffer("a", 0, 1, 4), Buffer("b", 0, 1, 4)])
+    write_csv(problem, path)
+    before = path.read_bytes()
+    with pytest.raises(KeyError):
+        write_csv(problem, path, {"a": 0})
+    assert path.read_bytes() == before
+    write_csv(problem, path, {"a": 0, "b": 4})
+    assert path.read_text().endswith("a,0,1,4,0\nb,0,1,4,4\n")
+    assert list(tmp_path.iterdir()) == [path]

@@ -16,7 +16,9 @@ from litefuse.arena import offline
 from litefuse.arena import tflm as arena
 from litefuse.arena.lifetimes import TFLM
 from litefuse.arena.plan import plan, reordered
+from litefuse.errors import LitefuseError
 from litefuse.graph.build import Builder, quantized
+from litefuse.graph.text import from_text
 from litefuse.schema import Model, deepcopy, read, to_bytes
 from litefuse.schema.enums import TensorType
 from litefuse.schema.operators import Op, operator_code
@@ -224,7 +226,9 @@ def test_wrong_plans_are_not_written() -> None:
     wrong = plan(model, runtime=TFLM)
     part = wrong.arenas[0].subgraphs[0]
     part.offsets = dict.fromkeys(part.offsets, 0)
-    with pytest.raises(offline.OfflinePlanError, match=r"wrong and was not written: .*`x` at 0 .*overlap"):
+    with pytest.raises(
+        offline.OfflinePlanError, match=r"wrong and was not written: .*writes `conv` over its input `x`"
+    ):
         offline.write_plan(model, wrong)
 
 
@@ -601,3 +605,15 @@ def steps_or_none(model: Model) -> Iterator[list[Any]]:
         yield from tflm.random_steps(model, 1)
     except KeyError:
         yield []
+
+
+@pytest.mark.parametrize("name", ["SignalRfft", "TFLite_Detection_PostProcess"])
+@pytest.mark.parametrize("options", [None, b"\x01\x02"])
+def test_damaged_options_of_custom_operators_are_named(name: str, options: bytes | None) -> None:
+    text = f'graph g(%x: f32[16], %c: f32[16]) {{ %y: f32[16] = "{name}"(%x, %c)\n return %y }}'
+    model = from_text(text)
+    model.subgraphs[0].operators[0].custom_options = None if options is None else np.frombuffer(options, np.uint8)
+    with pytest.raises(
+        LitefuseError, match=r"(SignalRfft|PostProcess).*how much memory its kernel needs cannot be told"
+    ):
+        plan(model)

@@ -73,6 +73,14 @@ def test_files(tmp_path: Path) -> None:
     assert read(tmp_path / "out.tflite").subgraphs[0].outputs
     with pytest.raises(OutputError, match="is the input itself"):
         litefuse.plan(path, path)
+    before = path.read_bytes()
+    for outputs in ({"csv": path}, {"plot": path}, {"csv": tmp_path / "new.tflite", "plot": path}):
+        with pytest.raises(OutputError, match="is the input itself"):
+            litefuse.plan(path, **outputs)
+    with pytest.raises(OutputError, match="two outputs would be written to this file"):
+        litefuse.plan(path, tmp_path / "a", csv=tmp_path / "a")
+    assert path.read_bytes() == before
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["m.tflite", "out.tflite"]
     with pytest.raises(LitefuseError, match="only TFLM reads memory plans"):
         litefuse.plan(path, tmp_path / "out.tflite", runtime="tflite")
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +22,8 @@ from litefuse.arena.aliasing import Legal, Share, ShareKind
 from litefuse.arena.lifetimes import Lifetime, round_up
 
 Key = tuple[int, int]  # subgraph, tensor
+# Members of blocks that are looked at in all; real models need less than a hundredth.
+_MOST_WORK = 1_000_000
 
 
 class Member(NamedTuple):
@@ -74,15 +76,26 @@ def _cut(pieces: Sequence[Piece], start: int, end: int) -> list[Piece]:
     return found
 
 
-def _overlaid(below: Sequence[Piece], above: Sequence[Piece]) -> list[Piece]:
-    """The first pieces, with the second ones in their place where they reach; both are in ascending order."""
-    if not below or not above:
-        return list(below)
-    low, high = below[0].start, below[-1].end
-    start, end = max(low, above[0].start), min(high, above[-1].end)
-    if start >= end:
-        return list(below)
-    return _cut([*_cut(below, low, start), *_cut(above, start, end), *_cut(below, end, high)], low, high)
+def _overlaid(below: Piece, above: Iterable[Piece]) -> list[Piece]:
+    """One piece, with others in its place where they reach; of those that overlap, the later one wins."""
+    inside = [
+        Piece(max(p.start, below.start), min(p.end, below.end), p.owner)
+        for p in above
+        if p.start < below.end and below.start < p.end
+    ]
+    ordered = sorted(inside)
+    if any(a.end > b.start for a, b in pairwise(ordered)):
+        ordered = []
+        for piece in inside:
+            ordered = sorted([*_cut(ordered, below.start, piece.start), piece, *_cut(ordered, piece.end, below.end)])
+    found: list[Piece] = []
+    place = below.start
+    for piece in [*ordered, Piece(below.end, below.end, below.owner)]:
+        if place < piece.start:
+            found.append(Piece(place, piece.start, below.owner))
+        found.append(piece)
+        place = piece.end
+    return _cut(found, below.start, below.end)
 
 
 def join(
@@ -138,6 +151,7 @@ class _Joiner:
             if s.kind is ShareKind.IN_PLACE
         }
         self.residual: set[tuple[Key, Key]] = set()
+        self.work = 0
         self.result = Joined([])
         self.views: dict[Key, list[tuple[Key, int]]] = {}
         for g, shares in legal.items():
@@ -145,16 +159,27 @@ class _Joiner:
                 if s.kind is ShareKind.VIEW:
                     self.views.setdefault((g, s.target), []).append(((g, s.source), s.offset))
 
-    def _contents(self, members: Iterable[Member]) -> dict[Key, list[Piece]]:
-        """Whose data lies at which addresses of a block, by member: its own, or that of a tensor it is a view of."""
+    def _contents(self, members: Sequence[Member], wanted: Iterable[Key]) -> dict[Key, list[Piece]]:
+        """Whose data lies at which addresses of a block, by member: its own, or that of a tensor it is a view of.
+
+        Only the members that are wanted are looked at, and those that they are views of.
+        """
+        self.work += len(members)
         found: dict[Key, list[Piece]] = {}
         at = {m.key: m.offset for m in members}
-        for member in sorted(members, key=lambda m: (m.first, m.last)):
-            pieces = [Piece(member.offset, member.offset + member.bytes, member.key)]
-            for source, distance in self.views.get(member.key, ()):
-                if source in found and member.offset - at[source] == distance:
-                    pieces = _overlaid(pieces, found[source])
-            found[member.key] = pieces
+        needed: set[Key] = set()
+        waiting = list(wanted)
+        while waiting:
+            key = waiting.pop()
+            if key in at and key not in needed:
+                needed.add(key)
+                waiting += [source for source, _ in self.views.get(key, ())]
+        for member in sorted((m for m in members if m.key in needed), key=lambda m: (m.first, m.last)):
+            own = Piece(member.offset, member.offset + member.bytes, member.key)
+            views = self.views.get(member.key, ())
+            sources = [s for s, distance in views if s in found and member.offset - at[s] == distance]
+            found[member.key] = _overlaid(own, (piece for source in sources for piece in found[source]))
+            self.work += len(found[member.key])
         return found
 
     def run(self) -> Joined:
@@ -285,19 +310,29 @@ class _Joiner:
                 return True
             self._reject(subgraph, share, "the two already are at another distance")
             return False
-        moved = [m._replace(offset=m.offset + move) for m in b.members]
-        contents = self._contents([*a.members, *moved])
-        for one in a.members:
+        moved = [m._replace(offset=m.offset + move) for m in b.members] if move else b.members
+        # Those that live at other times and are no inputs cannot clash, which in long chains is nearly all of them.
+        kept = any(m.key in self.inputs for m in moved)
+        self.work += len(a.members) + len(moved)
+        if self.work > _MOST_WORK:
+            self._reject(subgraph, share, "the graph shares so much already that more was not tried")
+            return False
+        near = [m for m in a.members if kept or (m.first < b.last and b.first < m.last) or m.key in self.inputs]
+        for one in near:
             for other in moved:
+                why = self._clash(one, other)
+                if why is None:
+                    continue
+                contents = self._contents([*a.members, *moved], (one.key, other.key))
                 start = max(one.offset, other.offset)
                 end = min(one.offset + one.bytes, other.offset + other.bytes)
-                same = _cut(contents[one.key], start, end) == _cut(contents[other.key], start, end)
-                why = None if same else self._clash(one, other)
-                if why is not None:
+                if _cut(contents[one.key], start, end) != _cut(contents[other.key], start, end):
                     self._reject(subgraph, share, why)
                     return False
-        low = min(m.offset for m in (*a.members, *moved))
-        members = [m._replace(offset=m.offset - low) for m in (*a.members, *moved)]
+        members = [*a.members, *moved]
+        low = min(m.offset for m in members)
+        if low:
+            members = [m._replace(offset=m.offset - low) for m in members]
         end = max(m.offset + m.bytes for m in members)
         block = Block(members, min(a.first, b.first), max(a.last, b.last), round_up(end, self.alignment))
         for member in members:

@@ -64,7 +64,7 @@ def settle(
     planned: dict[int, tuple[Model, Plan, Written]] = {}
 
     def peak(candidate: Model) -> int:
-        found = plan(candidate, runtime=TFLM, seconds=min(seconds, 2.0) if planned else seconds)
+        found = plan(candidate, runtime=TFLM, seconds=min(seconds, 0.5) if planned else seconds)
         written = write_plan(candidate, found)
         planned[id(candidate)] = candidate, found, written  # the model is kept, so that its id stays its own
         return written.planned_bytes if written.kept == "plan" else written.base_bytes

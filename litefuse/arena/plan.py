@@ -366,6 +366,7 @@ class _Planner:
 
         def find(tensor: int) -> int:
             while family[tensor] != tensor:
+                family[tensor] = family[family[tensor]]
                 tensor = family[tensor]
             return tensor
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import csv
+import io
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
-from litefuse.errors import LitefuseError, OutputError
+from litefuse.errors import LitefuseError
+from litefuse.schema.model import replacing
 
 
 class ProblemError(LitefuseError):
@@ -78,6 +79,7 @@ def aligned(size: int, alignment: int) -> int:
     return -(-size // alignment) * alignment
 
 
+_DIGITS = 1000  # Python prints no numbers of more than 4300
 _REQUIRED = ("id", "lower", "upper", "size")
 # What other tools write beside it. Gaps are times at which others may use a buffer's memory: not to use them is safe.
 _IGNORED = ("hint", "offset", "gaps")
@@ -142,21 +144,24 @@ def _columns(header: list[str], path: str | os.PathLike[str]) -> dict[str, int]:
 
 def _integer(text: str, name: str) -> int:
     try:
-        return int(text)
+        value = int(text) if len(text) <= _DIGITS else None
     except ValueError:
         raise ValueError(f"{name} is {text[:40]!r}, which is no integer") from None
+    if value is None:
+        raise ValueError(f"{name} is {text[:40]!r}... of {len(text)} characters, which is too long for a number")
+    return value
 
 
 def write_csv(problem: Problem, path: str | os.PathLike[str], offsets: dict[str, int] | None = None) -> None:
     """Writes a problem in minimalloc's format, with a column of offsets in bytes if they are given.
 
-    Raises OutputError if the file cannot be written.
+    A file that is there already, the problem itself perhaps, is replaced only once all is written. Raises OutputError
+    if the file cannot be written.
     """
-    try:
-        with open(Path(path), "w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow([*_REQUIRED, "offset"] if offsets is not None else _REQUIRED)
-            for buffer in problem.buffers:
-                writer.writerow([*buffer, offsets[buffer.id]] if offsets is not None else buffer)
-    except OSError as error:
-        raise OutputError(f"{path}: {error.strerror or error}") from error
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*_REQUIRED, "offset"] if offsets is not None else _REQUIRED)
+    for buffer in problem.buffers:
+        writer.writerow([*buffer, offsets[buffer.id]] if offsets is not None else buffer)
+    with replacing(path) as file:
+        file.write(text.getvalue().encode())

@@ -12,6 +12,7 @@ types, scratch). Ports with kernels of their own (CMSIS-NN, Xtensa, ...) ask for
 
 from __future__ import annotations
 
+import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from flatbuffers import flexbuffers
 
+from litefuse.errors import LitefuseError
 from litefuse.graph.graph import Graph
 from litefuse.schema import tables
 from litefuse.schema.enums import BuiltinOperator, TensorType
@@ -366,7 +368,10 @@ SCRATCH: dict[Op | str, Callable[[_Site], list[int]]] = {
 
 
 def scratch(model: Model, subgraph: int, operator: int) -> list[int]:
-    """Bytes of each scratch buffer that the portable kernel of one operator asks for; empty for most."""
+    """Bytes of each scratch buffer that the portable kernel of one operator asks for; empty for most.
+
+    Raises LitefuseError if that cannot be told because the operator's options or shapes are damaged.
+    """
     graph = model.subgraphs[subgraph]
     op = graph.operators[operator]
     code = model.operator_codes[op.opcode_index]
@@ -378,7 +383,16 @@ def scratch(model: Model, subgraph: int, operator: int) -> list[int]:
         if kind in OPERATORS
         else None
     )
-    return ask(_Site(model, graph, op)) if ask is not None else []
+    if ask is None:
+        return []
+    try:
+        return ask(_Site(model, graph, op))
+    except (LookupError, TypeError, ValueError, ArithmeticError, struct.error) as error:
+        raise LitefuseError(
+            f"{Graph(model, subgraph).where(op)}: how much memory its kernel needs cannot be told, since its options "
+            f"or the shapes of its inputs are not what that operator has ({type(error).__name__}: {error}); "
+            "convert the model again"
+        ) from error
 
 
 # -- planning ----------------------------------------------------------------------------------------------------

@@ -5,8 +5,9 @@ fold-shape: SHAPE(x), RANK(x) -> constant, where x has a static shape.
 fold-constants, fold-quantized-constants, fold-constant-math: f(constants) -> constant, in three classes, because
 kernels may round f in different ways.
 
-Weights that a file keeps in fewer bytes than they are used in (float16 or int8 behind DEQUANTIZE, sparse ones behind
-DENSIFY) stay so: a result may be only a little larger than what it makes superfluous.
+Weights that a file keeps in fewer bytes than they are used in, such as float16 or int8 behind DEQUANTIZE, stay so: a
+result may be only a little larger than what it makes superfluous. Sparse ones behind DENSIFY stay at any size, since
+runtimes with sparse kernels look for just that.
 """
 
 from __future__ import annotations
@@ -41,7 +42,6 @@ _MOVES = frozenset(
         Op.BROADCAST_TO,
         Op.CAST,
         Op.CONCATENATION,
-        Op.DENSIFY,
         Op.DEPTH_TO_SPACE,
         Op.DYNAMIC_UPDATE_SLICE,
         Op.EXPAND_DIMS,
@@ -141,7 +141,7 @@ class _Folding(Rule):
         widen_fp16: also fold the DEQUANTIZE (or CAST) of float16 constants to float32, at any size.
     """
 
-    kinds = frozenset(Op) - NOT_PURE - FoldShape.kinds
+    kinds = frozenset(Op) - NOT_PURE - FoldShape.kinds - {Op.DENSIFY}
     numerics: ClassVar[Numerics]
 
     def __init__(self, widen_fp16: bool = False) -> None:

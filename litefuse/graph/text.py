@@ -843,7 +843,7 @@ class _Subgraph:
                 return _Given(text == "true", token)
             if p.at("{"):
                 return _Given(_Fields(text, self.fields()), token)
-            return _Given(json.loads(text) if text.startswith('"') else token, token)
+            return _Given(_quoted(p, token) if text.startswith('"') else token, token)
         p.fail(f"expected a value, found {token}", token)
 
     def list(self, given: _Given) -> list[_Given]:
@@ -1002,6 +1002,14 @@ def _tokens(text: str) -> Iterator[_Token]:
     yield _Token("end", "", line, at - start + 1)
 
 
+def _quoted(parser: _Parser, token: _Token) -> str:
+    """A quoted name; line ends and other control characters may stand in it as they are."""
+    try:
+        return str(json.loads(token.text, strict=False))
+    except ValueError:
+        parser.fail("a quoted name with an escape that JSON does not know", token)
+
+
 def _references(values: Iterable[_Given]) -> Iterator[_Token]:
     """The graphs that options mention."""
     for given in values:
@@ -1015,7 +1023,7 @@ def _called(key: str) -> str | None:
     """The name that a key in the text stands for."""
     name = re.sub(r"~\d+\Z", "", key)
     if name.startswith('"'):
-        return str(json.loads(name))
+        return str(json.loads(name, strict=False))
     return name or None
 
 
