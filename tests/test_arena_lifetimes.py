@@ -16,10 +16,10 @@ from litefuse.arena.lifetimes import (
     lower_bound,
     model_lifetimes,
     reachable,
-    round_up,
     runtime_named,
     sizes,
 )
+from litefuse.arena.problem import aligned
 from litefuse.errors import LitefuseError
 from litefuse.graph.build import Builder
 from litefuse.graph.graph import Graph
@@ -78,7 +78,7 @@ def test_bounds_round_sizes_up() -> None:
     assert lower_bound(found, 16) == 3 * 400
     assert lower_bound(found, 64) == 3 * 448
     assert live_bytes(found, 16)[0] == 400
-    assert [round_up(n, 16) for n in (0, 1, 16, 17)] == [0, 16, 16, 32]
+    assert [aligned(n, 16) for n in (0, 1, 16, 17)] == [0, 16, 16, 32]
     assert lower_bound([], 16) == 0
 
 

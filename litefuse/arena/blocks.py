@@ -19,7 +19,8 @@ from typing import NamedTuple
 import numpy as np
 
 from litefuse.arena.aliasing import Legal, Share, ShareKind
-from litefuse.arena.lifetimes import Lifetime, round_up
+from litefuse.arena.lifetimes import Lifetime
+from litefuse.arena.problem import aligned
 
 Key = tuple[int, int]  # subgraph, tensor
 # Members of blocks that are looked at in all; real models need less than a hundredth.
@@ -143,7 +144,7 @@ class _Joiner:
         self.block: dict[Key, Block] = {}
         for key, stay in self.stay.items():
             member = Member(key, 0, stay.first, stay.last, stay.bytes)
-            self.block[key] = Block([member], stay.first, stay.last, round_up(stay.bytes, alignment))
+            self.block[key] = Block([member], stay.first, stay.last, aligned(stay.bytes, alignment))
         self.over = {
             ((g, s.source), (g, s.target)): s
             for g, shares in legal.items()
@@ -334,7 +335,7 @@ class _Joiner:
         if low:
             members = [m._replace(offset=m.offset - low) for m in members]
         end = max(m.offset + m.bytes for m in members)
-        block = Block(members, min(a.first, b.first), max(a.last, b.last), round_up(end, self.alignment))
+        block = Block(members, min(a.first, b.first), max(a.last, b.last), aligned(end, self.alignment))
         for member in members:
             self.block[member.key] = block
         self.result.used.setdefault(subgraph, []).append(share)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import NamedTuple
 
+from litefuse.arena.problem import aligned
 from litefuse.errors import LitefuseError
 from litefuse.graph.graph import Graph
 from litefuse.graph.infer import infer_subgraph
@@ -276,16 +277,11 @@ class _Clock:
         return sorted(found)
 
 
-def round_up(size: int, alignment: int) -> int:
-    """The smallest multiple of ``alignment`` that is not below ``size``."""
-    return size + -size % alignment
-
-
 def live_bytes(stays: Sequence[Lifetime], alignment: int) -> dict[int, int]:
     """The bytes that are live at each time at which something begins, sizes rounded up to the alignment."""
     change: dict[int, int] = {}
     for stay in stays:
-        size = round_up(stay.bytes, alignment)
+        size = aligned(stay.bytes, alignment)
         change[stay.first] = change.get(stay.first, 0) + size
         change[stay.last] = change.get(stay.last, 0) - size
     total, result = 0, {}

@@ -28,7 +28,8 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from litefuse.arena.aliasing import Legal, ShareKind, legal_shares
-from litefuse.arena.lifetimes import TFLITE, Runtime, Sizes, round_up, sizes
+from litefuse.arena.lifetimes import TFLITE, Runtime, Sizes, sizes
+from litefuse.arena.problem import aligned
 from litefuse.graph.compact import CONTROL_DEPENDENCIES, parse_control_dependencies
 from litefuse.graph.graph import NOT_PURE, Graph
 from litefuse.schema import tables
@@ -403,7 +404,7 @@ def net_of(
         head = find(tensor)
         if head not in number:
             number[head] = len(size)
-            size.append(round_up(known.bytes[tensor], alignment))
+            size.append(aligned(known.bytes[tensor], alignment))
     block = {tensor: number[find(tensor)] for tensor in known.bytes}
     count = len(size)
     readers, kept, start, made_by = [0] * count, [False] * count, [], [-1] * count

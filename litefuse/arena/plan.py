@@ -26,13 +26,12 @@ from litefuse.arena.lifetimes import (
     lower_bound,
     model_lifetimes,
     reachable,
-    round_up,
     runtime_named,
     sizes,
 )
 from litefuse.arena.order import Ordering, search
 from litefuse.arena.packing import pack
-from litefuse.arena.problem import Buffer, Problem
+from litefuse.arena.problem import Buffer, Problem, aligned
 from litefuse.arena.replay import check_plan
 from litefuse.arena.tflm import scratch
 from litefuse.errors import LitefuseError
@@ -282,7 +281,7 @@ class _Planner:
             return {}
         count = len(self.graphs[index].subgraph.operators)
         asked = {i: scratch(self.model, index, i) for i in range(count)}
-        return {i: [round_up(n, self.alignment) for n in found] for i, found in asked.items() if found}
+        return {i: [aligned(n, self.alignment) for n in found] for i, found in asked.items() if found}
 
     def legal(self, index: int) -> Legal:
         if index not in self._legal:
@@ -383,7 +382,7 @@ class _Planner:
             largest: dict[int, int] = {}
             for tensor in tensors:
                 head = find(tensor)
-                largest[head] = max(largest.get(head, 0), round_up(known[tensor], self.alignment))
+                largest[head] = max(largest.get(head, 0), aligned(known[tensor], self.alignment))
             return sum(largest.values())
 
         best = together(t for t in graph.subgraph.outputs if t in known)
