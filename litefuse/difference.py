@@ -364,7 +364,8 @@ class Output:
         cancelled = max(4 * self.eps * self.scale, _TINY)
         allowed = max(relative * finding.scale, cancelled)
         if self.step > allowed:
-            return self.step, f"one quantisation step of {self.step:.3g}"
+            # Both ends of the step were rounded when they became floats.
+            return self.step + 2 * self.eps * finding.scale, f"one quantisation step of {self.step:.3g}"
         if allowed == cancelled:
             return allowed, f"{allowed:.1e}, a few roundings at the usual magnitude"
         return allowed, f"{relative:.1e} of the largest value{why}"

@@ -249,3 +249,11 @@ def test_the_step_of_a_dequantised_output() -> None:
     assert step_of(graph, parts[0]) == 0.25
     assert step_of(graph, flat) == 2.0
     assert step_of(graph, computed) == 0.0
+
+
+def test_a_step_of_floats_that_were_rounded() -> None:
+    scale = np.float32(0.05)
+    x, y = (np.array([q * scale], np.float32) for q in (126, 127))
+    assert float(y[0]) - float(x[0]) > float(scale)
+    assert judged(output(QUANTIZED, step=float(scale)), x, y).ok
+    assert not judged(output(QUANTIZED, step=float(scale)), x, y + scale).ok
