@@ -253,7 +253,9 @@ def test_the_step_of_a_dequantised_output() -> None:
 
 def test_a_step_of_floats_that_were_rounded() -> None:
     scale = np.float32(0.05)
-    x, y = (np.array([q * scale], np.float32) for q in (126, 127))
+    numbers = (np.arange(256) * scale).astype(np.float32)
+    place = int(np.argmax(np.diff(numbers.astype(np.float64))))
+    x, y = numbers[place : place + 1], numbers[place + 1 : place + 2]
     assert float(y[0]) - float(x[0]) > float(scale)
     assert judged(output(QUANTIZED, step=float(scale)), x, y).ok
     assert not judged(output(QUANTIZED, step=float(scale)), x, y + scale).ok
