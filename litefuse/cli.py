@@ -237,7 +237,8 @@ def _print_text(models: Sequence[Path]) -> int:
     "--arena-budget",
     metavar="SIZE",
     type=_Amount(),
-    help="Keep the memory for intermediates within this, such as 64K, by TFLM's rules: by order, sharing, then tiles.",
+    help="Keep TFLM's memory for intermediates within this, such as 64K: by order, by sharing, then by tiles. "
+    "What TFLM keeps for good is not in it. Implies --target tflm.",
 )
 @click.option("--no-check", is_flag=True, help="Do not compare the result with the original.")
 @click.option("--jobs", metavar="N", type=click.IntRange(1), default=1, show_default=True, help="Models at a time.")

@@ -15,6 +15,7 @@ from litefuse.arena.offline import Written, write_plan
 from litefuse.arena.plan import ArenaPlan, Plan
 from litefuse.arena.plan import plan as plan_model
 from litefuse.arena.problem import Buffer, Problem, write_csv
+from litefuse.arena.tflm import head_bytes, unsupported
 from litefuse.convert import refuse_to_write
 from litefuse.errors import BudgetError, LitefuseError, OutputError, UsageError
 from litefuse.schema import Model, read, write
@@ -32,6 +33,8 @@ class Planned:
         budget: bytes that it had to keep to, if any.
         placement: where its tensors lie in several memories, if there are several.
         written: what became of the plan in the file that was written, if one was.
+        own_bytes: what TFLM takes when it plans for itself; None for other runtimes.
+        unsupported: what TFLM cannot run of the model; nothing for other runtimes.
         outputs: the files that were written, by what they are: `model`, `csv`, `plot`.
         seconds: how long all of it took.
     """
@@ -41,6 +44,8 @@ class Planned:
     budget: int | None = None
     placement: Placement | None = None
     written: Written | None = None
+    own_bytes: int | None = None
+    unsupported: list[str] = field(default_factory=list)
     outputs: dict[str, Path] = field(default_factory=dict)
     seconds: float = 0.0
 
@@ -112,6 +117,8 @@ def plan(
     if faults:
         raise LitefuseError(f"the plan is wrong and was not used, please report this file: {'; '.join(faults[:3])}")
     done = Planned(original, found, budget)
+    if rules is TFLM:
+        done.own_bytes, done.unsupported = head_bytes(original), unsupported(original)
     if budget is not None and found.peak > budget:
         raise BudgetError(_over_budget(found.arenas[0], budget))
     if memories and found.arenas:

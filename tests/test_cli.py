@@ -563,7 +563,7 @@ def test_plans_are_drawn(convs: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     picture = tmp_path / f"p.{ending}"
     ran = Ran(capsys, "plan", convs, "--plot", picture)
     if ending == "txt":
-        assert ran.code == 1
+        assert ran.code == 2
         assert "pictures are written as .png, .svg, .pdf" in ran.err
         return
     first = picture.read_bytes()

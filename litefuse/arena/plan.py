@@ -14,7 +14,6 @@ from typing import NamedTuple
 from litefuse.arena.aliasing import IN_PLACE, Legal, Refused, Share, ShareKind, legal_shares
 from litefuse.arena.blocks import Block, Joined, Key, Member, block_bound, join
 from litefuse.arena.lifetimes import (
-    DELEGATE,
     TFLITE,
     TFLM,
     Lifetime,
@@ -515,10 +514,6 @@ class _Planner:
                 )
         if not self.reorder:
             words.append("operators kept their order by request; another order may need less")
-        if self.runtime is not DELEGATE:
-            residual = [t for t in op.outputs for r in graph.readers(t) if graph.kind(r) is Op.ADD]
-            if residual and graph.kind(op) in (Op.CONV_2D, Op.FULLY_CONNECTED):
-                words.append(f"litefuse's delegate runs {_PLACE} and the ADD behind it as one kernel")
         if self.runtime is TFLITE and any(t in graph.inputs for t in (x.tensor for x in peak.tensors)):
             words.append("TFLite keeps the inputs of the model to the end; other runtimes use their memory again")
         place = part.order.index(peak.operator)

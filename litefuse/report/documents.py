@@ -206,6 +206,7 @@ def memory(settled: Settled | None) -> Document | None:
     return {
         "peak_before": settled.peak_before,
         "peak_bytes": settled.peak,
+        "record_bytes": settled.records,
         "budget": settled.budget,
         "reordered": settled.reordered,
         "tiled": [
@@ -218,7 +219,7 @@ def memory(settled: Settled | None) -> Document | None:
             }
             for tiled in settled.tiled
         ],
-        "plan": None if settled.written is None else settled.written.kept == "plan",
+        "plan": settled.written.kept == "plan",
     }
 
 
@@ -321,10 +322,12 @@ def memory_plan(file: str, outcome: Planned) -> Document:
         "runtime": plan.runtime.name,
         "alignment": plan.alignment,
         "peak_bytes": plan.peak,
+        "own_bytes": outcome.own_bytes,
+        "unsupported": [text(line) for line in outcome.unsupported],
         "arenas": [_arena(arena, model) for arena in plan.arenas],
         "suggestions": [text(s) for s in plan.suggestions],
         "budget": outcome.budget,
-        "memories": None if outcome.placement is None else _placement(outcome.placement),
+        "memories": None if outcome.placement is None else _placement(outcome.placement, plan.arenas[0], model),
         "tflm": None
         if outcome.written is None
         else {
@@ -392,7 +395,7 @@ def _subgraph_plan(part: SubgraphPlan, arena: ArenaPlan, model: Model) -> Docume
     }
 
 
-def _placement(placement: Placement) -> Document:
+def _placement(placement: Placement, arena: ArenaPlan, model: Model) -> Document:
     return {
         "cost": placement.cost,
         "lower_bound": placement.lower_bound,
@@ -404,11 +407,29 @@ def _placement(placement: Placement) -> Document:
                 "cost": use.memory.cost,
                 "peak_bytes": use.peak,
                 "traffic_bytes": use.traffic,
-                "tensors": use.buffers,
             }
             for use in placement.uses
         ],
+        "tensors": [
+            {
+                "subgraph": member.key[0],
+                "tensor": member.key[1],
+                "name": text(_tensor_name(model, member.key)),
+                "memory": text(placement.memory[str(n)]),
+                "offset": placement.offsets[str(n)] + member.offset,
+                "bytes": member.bytes,
+            }
+            for n, block in enumerate(arena.blocks)
+            for member in block.members
+        ],
     }
+
+
+def _tensor_name(model: Model, key: tuple[int, int]) -> str:
+    subgraph, tensor = key
+    return (
+        (model.subgraphs[subgraph].tensors[tensor].name or "") if tensor >= 0 else f"scratch of operator {-1 - tensor}"
+    )
 
 
 def packing(file: str, buffers: int, found: Packing, capacity: int | None, outputs: dict[str, str]) -> Document:

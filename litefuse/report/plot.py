@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from litefuse.arena.plan import ArenaPlan
-from litefuse.errors import LitefuseError, OutputError
+from litefuse.errors import LitefuseError, OutputError, UsageError
 from litefuse.graph import Graph
 from litefuse.schema.model import Model
 
@@ -33,11 +33,12 @@ def arena_picture(model: Model, arena: ArenaPlan, path: str | os.PathLike[str]) 
         path: `.png`, `.svg` or `.pdf`.
 
     Raises:
-        LitefuseError: matplotlib is not installed, or the ending is another.
+        UsageError: the ending is another.
+        LitefuseError: matplotlib is not installed.
         OutputError: the file cannot be written.
     """
     if Path(path).suffix.lower() not in _ENDINGS:
-        raise LitefuseError(f"{os.fspath(path)}: pictures are written as {', '.join(_ENDINGS)}")
+        raise UsageError(f"{os.fspath(path)}: pictures are written as {', '.join(_ENDINGS)}")
     try:
         from matplotlib import rc_context
         from matplotlib.figure import Figure

@@ -252,7 +252,9 @@ def conversion(out: Console, document: Document) -> None:
             grid.add_row(str(count), name, numerics[name])
         _section(out, grid, "Applied")
     else:
-        _section(out, Text("no rule applies; the file is at most encoded more compactly"), "Applied")
+        tiled = d["memory"] is not None and d["memory"]["tiled"]
+        rest = "" if tiled else "; the file is at most encoded more compactly"
+        _section(out, Text(f"no rule applies{rest}"), "Applied")
     _frozen(out, d["frozen"])
     _budgeted(out, d["memory"])
     _refusals(out, d["refused_counts"])
@@ -326,15 +328,17 @@ def _budgeted(out: Console, document: Document | None) -> None:
     if document is None:
         return
     d, before, peak = document, document["peak_before"], document["peak_bytes"]
-    rows = [("arena of TFLM", f"{before:,} -> {peak:,} bytes  {change(before, peak)}".rstrip())]
+    rows = [("intermediates", f"{before:,} -> {peak:,} bytes of TFLM's arena  {change(before, peak)}".rstrip())]
+    if d["record_bytes"] > 0:
+        more = f"about {d['record_bytes']:,} bytes more for operators on a 64-bit host, half on 32 bits"
+        rows.append(("records of TFLM", more))
     if d["budget"] is not None:
         rows.append(("budget", f"{d['budget']:,} bytes"))
     for tiled in d["tiled"]:
         share = _percent(tiled["macs_before"] + tiled["extra_macs"], tiled["macs_before"])
         rows.append(("tiled", f"{tiled['description']}: {amount(tiled['extra_macs'])} MACs more, {share} of all"))
     rows.append(("order", "changed" if d["reordered"] else "as it was"))
-    if d["plan"] is not None:
-        rows.append(("plan", "written" if d["plan"] else "not written: TFLM's own is as good"))
+    rows.append(("plan", "written" if d["plan"] else "not written: TFLM's own is as good"))
     _section(out, _items(rows), "Memory")
 
 
@@ -427,6 +431,13 @@ def memory_plan(out: Console, document: Document) -> None:
     if "buffers" in d:
         _packing(out, d)
         return
+    if d["unsupported"]:
+        grid = _grid("left")
+        for line in d["unsupported"][:_TOP]:
+            grid.add_row(line)
+        if len(d["unsupported"]) > _TOP:
+            grid.add_row(f"and {len(d['unsupported']) - _TOP} more")
+        _section(out, grid, "TFLM cannot run this model")
     for number, arena in enumerate(d["arenas"]):
         title = "" if number == 0 else f"Arena of subgraph {arena['subgraphs'][0]['subgraph']}"
         _section(out, _items(_bounds(arena, d if number == 0 else None)), title)
@@ -453,6 +464,14 @@ def _bounds(arena: Document, whole: Document | None) -> list[tuple[str, str]]:
     ]
     moved = [s["order"] for s in arena["subgraphs"] if s["order"]]
     rows.append(("order", "changed" if moved else "as in the file"))
+    left = sum(len(s["unplanned"]) for s in arena["subgraphs"])
+    if left:
+        rows[1] = ("proof", f"{rows[1][1]}, without {_plural(left, 'tensor')} that could not be planned")
+    if any(s["dynamic"] for s in arena["subgraphs"]):
+        rows.append(("open dimensions", "count as in the file, mostly 1; `litefuse convert --batch N` fixes them"))
+    if whole is not None and whole["own_bytes"] is not None:
+        own = whole["own_bytes"]
+        rows.insert(1, ("TFLM's own plan", f"{own:,} bytes  {change(own, peak)}".rstrip()))
     if whole is not None:
         rows.insert(0, ("runtime", f"{whole['runtime']}, aligned to {whole['alignment']} bytes"))
         if whole["budget"] is not None:
@@ -503,6 +522,16 @@ def _memories(out: Console, placement: Document | None) -> None:
     gap = _percent(placement["cost"], placement["lower_bound"])
     proof = "proved to be the least" if placement["proved"] else f"at most {gap} above the least"
     _section(out, grid, f"Memories: all bytes moved cost {placement['cost']:,.0f}, {proof}")
+    for m in placement["memories"][1:]:
+        there = sorted((t for t in placement["tensors"] if t["memory"] == m["name"]), key=lambda t: -t["bytes"])
+        if not there:
+            continue
+        grid = _grid("right", "right", "left")
+        for tensor in there[:_MOST_TENSORS]:
+            grid.add_row(f"{tensor['bytes']:,}", f"at {tensor['offset']:,}", f"`{_brief(tensor['name'], out)}`")
+        if len(there) > _MOST_TENSORS:
+            grid.add_row("", "", f"and {len(there) - _MOST_TENSORS} more; --json lists them all")
+        _section(out, grid, f"In {m['name']}")
 
 
 def _written(tflm: Document | None) -> str:
