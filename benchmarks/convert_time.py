@@ -38,7 +38,7 @@ def large(path: Path) -> None:
     """Writes a network of 700 operators and about 25 MB: convolutions with a MUL, an ADD and a RELU each, and skips."""
     rng = np.random.default_rng(0)
     b = Builder()
-    channels, blocks = 63, 140
+    channels, blocks = 71, 140
     shape = [1, 14, 14, channels]
     x = b.input("x", shape)
     for i in range(blocks):
