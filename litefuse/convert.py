@@ -283,23 +283,26 @@ def _rewrite(original: Model, wish: Wish, problems: Sequence[Problem], clock: _C
     made = _apply(original, wish, problems, clock)
     if wish.target is None:
         return made
-    from litefuse.arena.budget import lacking, settle  # not needed otherwise, and large
+    from litefuse.arena.budget import settle  # not needed otherwise, and large
+    from litefuse.arena.tflm import unsupported
 
-    own = lacking(original, wish.target)
-    still = [line for line in lacking(made.model, wish.target) if own]
-    if still:
-        more = f" (and {len(still) - 1} more)" if len(still) > 1 else ""
-        raise LitefuseError(f"{wish.target} cannot run this model: {still[0]}{more}")
+    lacking = unsupported(made.model)
+    if lacking and unsupported(original):
+        more = f" (and {len(lacking) - 1} more)" if len(lacking) > 1 else ""
+        raise LitefuseError(f"{wish.target} cannot run this model: {lacking[0]}{more}")
     # Rules may write operators that the target lacks: those which do are left out.
-    for rule in [rule for rule in wish.rules if rule.name in made.fusions.counts()]:
-        found = len(lacking(made.model, wish.target))
-        if not found:
+    left_out: list[str] = []
+    used = made.fusions.counts()
+    for rule in [rule for rule in wish.rules if rule.name in used]:
+        if not lacking:
             break
         fewer = wish._replace(rules=[r for r in wish.rules if r is not rule])
         other = _apply(original, fewer, problems, clock)
-        if len(lacking(other.model, wish.target)) < found:
-            wish, made = fewer, other
-            made.fusions.notes.append(f"{rule.name} was not used, since {wish.target} lacks what it writes")
+        fewer_lacking = unsupported(other.model)
+        if len(fewer_lacking) < len(lacking):
+            wish, made, lacking = fewer, other, fewer_lacking
+            left_out.append(rule.name)
+    made.fusions.notes += [f"{name} was not used, since {wish.target} lacks what it writes" for name in left_out]
     with clock.stage("planning memory"):
         memory = settle(made.model, budget=wish.arena_budget, progress=clock.progress)
     saved = memory.peak_before - memory.peak

@@ -16,7 +16,6 @@ from litefuse.arena.plan import ArenaPlan, Plan
 from litefuse.arena.plan import plan as plan_model
 from litefuse.arena.problem import Buffer, Problem, write_csv
 from litefuse.arena.tflm import head_bytes, unsupported
-from litefuse.convert import refuse_to_write
 from litefuse.errors import BudgetError, LitefuseError, OutputError, UsageError
 from litefuse.schema import Model, read, write
 
@@ -100,6 +99,8 @@ def plan(
     if output is not None and rules is not TFLM:
         raise LitefuseError(f"only TFLM reads memory plans from a file; the {runtime} runtime makes its own")
     if output is not None:
+        from litefuse.convert import refuse_to_write  # brings all rules along, which planning needs not
+
         refuse_to_write(original, output)
     _refuse_the_same(original, [path for path in (output, csv, plot) if path is not None])
     say("planning")
@@ -164,8 +165,7 @@ def _problem(arena: ArenaPlan) -> Problem:
 
 def _write_problem(arena: ArenaPlan, path: str | os.PathLike[str]) -> None:
     """The same as a file, with names that say which tensors a block holds, and the offsets."""
-    addresses = {(part.index, t): offset for part in arena.subgraphs for t, offset in part.offsets.items()}
-    addresses |= arena.scratch
+    addresses = arena.offsets | arena.scratch
     keys = ["+".join(f"{s}.{t}" for s, t in sorted(m.key for m in b.members)) for b in arena.blocks]
     # An operator may have several scratch buffers.
     names = [key if keys.index(key) == n else f"{key}#{n}" for n, key in enumerate(keys)]

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from litefuse.arena.lifetimes import TFLM
 from litefuse.arena.offline import Written, write_plan
 from litefuse.arena.plan import Plan, plan
-from litefuse.arena.tflm import unsupported
 from litefuse.arena.tiling import Fitted, Tiled, fit
 from litefuse.errors import BudgetError
 from litefuse.schema.model import Model
@@ -95,18 +94,12 @@ def _misfit(fitted: Fitted) -> str:
     if fitted.tiled:
         share = fitted.extra_macs / max(fitted.tiled[0].macs_before, 1)
         how = f"{'; '.join(t.description for t in fitted.tiled)}, {share:+.1%} multiply-accumulates"
-    obstacle = fitted.reason.partition("before)")[2].lstrip(": ")
     return (
         f"no tiling fits into {fitted.budget:,} bytes; the nearest takes {fitted.peak:,} ({how}; "
-        f"{fitted.peak_before:,} before)"
-        + (f": {obstacle}" if obstacle else ": of the stages and grids that were tried, none takes less")
+        f"{fitted.peak_before:,} before): "
+        f"{fitted.obstacle or 'of the stages and grids that were tried, none takes less'}"
     )
 
 
 def _head(written: Written) -> int:
     return written.planned_bytes if written.kept == "plan" else written.base_bytes
-
-
-def lacking(model: Model, target: str | None) -> list[str]:
-    """What a target cannot run of a model, one line each; nothing without a target."""
-    return [] if target is None else unsupported(model)

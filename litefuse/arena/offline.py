@@ -105,7 +105,7 @@ def write_plan(model: Model, plan: Plan) -> Written:
 
 def plan_offsets(plan: Plan) -> dict[tuple[int, int], int]:
     """The offsets in bytes that a plan gives, by (subgraph, tensor)."""
-    return {(p.index, t): o for arena in plan.arenas for p in arena.subgraphs for t, o in p.offsets.items()}
+    return {key: offset for arena in plan.arenas for key, offset in arena.offsets.items()}
 
 
 def attach(model: Model, offsets: Mapping[tuple[int, int], int]) -> list[Online]:

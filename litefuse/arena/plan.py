@@ -128,6 +128,11 @@ class ArenaPlan:
     scratch: dict[Key, int] = field(default_factory=dict, repr=False)
 
     @property
+    def offsets(self) -> dict[Key, int]:
+        """The addresses of all tensors in it, by (subgraph, tensor); scratch is not among them."""
+        return {(part.index, t): offset for part in self.subgraphs for t, offset in part.offsets.items()}
+
+    @property
     def packed(self) -> bool:
         """Whether no placement of this order with these shares takes less."""
         return self.peak == self.lower_bound
@@ -171,7 +176,7 @@ class Plan:
                 self.runtime,
                 [p.index for p in parts],
                 {p.index: p.order for p in parts},
-                {(p.index, t): offset for p in parts for t, offset in p.offsets.items()},
+                arena.offsets,
                 {p.index: p.shares for p in parts},
                 peak=arena.peak,
                 alignment=self.alignment,
@@ -248,6 +253,11 @@ def reordered(model: Model, plan: Plan) -> Model:
             if pairs is not None:
                 buffer.data = serialize_control_dependencies(pairs)
     return copy
+
+
+def scratch_name(number: int) -> str:
+    """What to call a member of a block with a negative number (:attr:`ArenaPlan.blocks`)."""
+    return f"scratch of operator {-1 - number}"
 
 
 class _Planner:
@@ -473,7 +483,7 @@ class _Planner:
 
     def _name(self, key: Key) -> str:
         graph = self.graphs[key[0]]
-        return graph.name(key[1]) if key[1] >= 0 else f"scratch of operator {-1 - key[1]}"
+        return graph.name(key[1]) if key[1] >= 0 else scratch_name(key[1])
 
     # -- advice --------------------------------------------------------------------------------------------------
 

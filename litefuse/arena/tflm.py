@@ -20,6 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from flatbuffers import flexbuffers
 
+from litefuse.arena.lifetimes import TFLM
+from litefuse.arena.problem import aligned
 from litefuse.errors import LitefuseError
 from litefuse.graph.graph import Graph
 from litefuse.schema import tables
@@ -30,7 +32,7 @@ from litefuse.schema.tables import Operator, SubGraph, Tensor
 from litefuse.schema.types import NUMPY
 from litefuse.schema.writer import as_bytes
 
-ALIGNMENT = 16
+ALIGNMENT = TFLM.alignment
 """Bytes to which TFLM rounds the size of every block; its planner puts blocks at multiples of it."""
 _POINTER = 8  # ADD_N keeps pointers in its scratch; 4 on a 32-bit processor
 _T = TensorType
@@ -431,12 +433,12 @@ def blocks(model: Model) -> list[Block]:
         for t, tensor in enumerate(subgraph.tensors):
             size = tensor_bytes(tensor) or 0
             if size and in_head(model, s, t):
-                found.append(Block(s, t, -1, _rounded(size), *times.tensors[s][t]))
+                found.append(Block(s, t, -1, aligned(size, ALIGNMENT), *times.tensors[s][t]))
     for s, subgraph in enumerate(model.subgraphs):
         for o in range(len(subgraph.operators)):
             if (s, o) in times.operators:
                 for size in scratch(model, s, o):
-                    found.append(Block(s, -1, o, _rounded(size), *times.operators[s, o]))
+                    found.append(Block(s, -1, o, aligned(size, ALIGNMENT), *times.operators[s, o]))
     return found
 
 
@@ -447,10 +449,6 @@ def in_head(model: tables.Model, subgraph: int, tensor: int) -> bool:
         return False
     data = model.buffers[t.buffer].data if 0 <= t.buffer < len(model.buffers) else None
     return data is None or not len(data)
-
-
-def _rounded(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 class _Times:

@@ -29,6 +29,8 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
+from litefuse.arena.lifetimes import TFLM
+from litefuse.arena.problem import aligned
 from litefuse.errors import LitefuseError
 from litefuse.fusions.identity import same_quantization
 from litefuse.fusions.operands import paddings
@@ -46,8 +48,6 @@ from litefuse.schema.types import NUMPY, RANGES, nbytes
 
 MOST_PARTS = 10
 """Most rows and columns that :func:`fit` tries: TFLM's CONCATENATION takes ten inputs."""
-ALIGNMENT = 16
-"""Sizes of tensors are rounded up to this many bytes in :func:`live_bytes`, as TFLM's planner does."""
 # Operators in a stage, at most: halos grow with every window, so that longer ones compute nearly everything twice.
 _MOST_OPERATORS = 64
 # How many stages `fit` tiles, and for each how many candidates it builds, at most.
@@ -131,6 +131,7 @@ class Fitted:
         budget: the budget in bytes.
         tiled: the stages that were tiled, in that order; none when it is the original.
         reason: why nothing fits, with the place; empty when it fits.
+        obstacle: the part of the reason that says what stands in the way; empty when it is not known, or fits.
     """
 
     model: Model
@@ -139,6 +140,7 @@ class Fitted:
     budget: int
     tiled: tuple[Tiled, ...]
     reason: str
+    obstacle: str = ""
 
     @property
     def fits(self) -> bool:
@@ -783,7 +785,7 @@ def _live(graph: Graph, home: Mapping[int, int]) -> int:
     last.update(dict.fromkeys(graph.subgraph.outputs, len(operators) - 1))
     change = [0] * (len(operators) + 1)
     for tensor, start in first.items():
-        size = -(-_bytes(graph, tensor) // ALIGNMENT) * ALIGNMENT
+        size = aligned(_bytes(graph, tensor), TFLM.alignment)
         change[start] += size
         change[last.get(tensor, start) + 1] -= size
     return max(accumulate(change))
@@ -868,7 +870,7 @@ def fit(
         return best
     how = "; ".join(t.description for t in best.tiled) or "as it is"
     text = f"no tiling fits into {budget} bytes; the nearest takes {best.peak} ({how}, {before} before)"
-    return replace(best, reason=f"{text}: {reason}" if reason else text)
+    return replace(best, reason=f"{text}: {reason}" if reason else text, obstacle=reason)
 
 
 def _next_stage(

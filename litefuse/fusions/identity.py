@@ -16,6 +16,7 @@ merge-reshapes, merge-transposes: two in a row are one.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import ClassVar, TypeAlias
 
@@ -412,9 +413,9 @@ class _Removal(Rule):
 
     finders: ClassVar[Mapping[OperatorKind, Finder]]
 
+    @abstractmethod
     def accepts(self, graph: Graph, op: Operator, x: int) -> str | None:
         """As PatternRule.check: None to go on, "" for no candidate, or the reason of a refusal."""
-        raise NotImplementedError
 
     def apply(self, graph: Graph, op: Operator) -> Outcome:
         if not op.inputs or op.inputs[0] < 0 or not op.outputs:

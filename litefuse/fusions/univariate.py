@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import functools
 import math
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, NamedTuple
 
@@ -336,9 +337,9 @@ class Spelled(Rule):
     needs: ClassVar[frozenset[OperatorKind]]
     """A cone without any of these is not looked at."""
 
+    @abstractmethod
     def forms(self, cone: Cone) -> Iterable[Form]:
         """The functions to look for; they may depend on parameters that are read off the cone's values."""
-        raise NotImplementedError
 
     def declines(self, graph: Graph, op: Operator) -> bool:
         """Whether ``op`` is no candidate for a reason of its own."""

@@ -426,10 +426,10 @@ def _placement(placement: Placement, arena: ArenaPlan, model: Model) -> Document
 
 
 def _tensor_name(model: Model, key: tuple[int, int]) -> str:
+    from litefuse.arena.plan import scratch_name  # there already when there is a plan to describe
+
     subgraph, tensor = key
-    return (
-        (model.subgraphs[subgraph].tensors[tensor].name or "") if tensor >= 0 else f"scratch of operator {-1 - tensor}"
-    )
+    return (model.subgraphs[subgraph].tensors[tensor].name or "") if tensor >= 0 else scratch_name(tensor)
 
 
 def packing(file: str, buffers: int, found: Packing, capacity: int | None, outputs: dict[str, str]) -> Document:

@@ -48,8 +48,7 @@ def arena_picture(model: Model, arena: ArenaPlan, path: str | os.PathLike[str]) 
     figure = Figure(figsize=(12, 6.5), layout="constrained")
     axes = figure.add_subplot()
     graphs = {part.index: Graph(model, part.index) for part in arena.subgraphs}
-    offsets = {(part.index, t): offset for part in arena.subgraphs for t, offset in part.offsets.items()}
-    offsets |= arena.scratch
+    offsets = arena.offsets | arena.scratch
     end = max((block.last for block in arena.blocks), default=1)
     for block in arena.blocks:
         for member in sorted(block.members, key=lambda m: -m.bytes):
