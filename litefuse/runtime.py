@@ -10,31 +10,40 @@ import functools
 import importlib
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from litefuse.errors import RuntimeMissingError
+from litefuse.errors import RuntimeMissingError, UsageError
 
 _MODULES = ("ai_edge_litert.interpreter", "tflite_runtime.interpreter", "tensorflow.lite")
 
 
 class Runtime(NamedTuple):
-    """An importable runtime: its name, version, and the module with `Interpreter` and `OpResolverType`."""
+    """An importable runtime: its name, version, the module, and its `Interpreter` and `OpResolverType`."""
 
     name: str
     version: str
+    module: Any
     interpreter: Any
     resolver_type: Any
 
 
 @functools.cache
-def runtime() -> Runtime:
-    """The installed runtime. Raises RuntimeMissingError when there is none that can be imported."""
+def runtime(name: str | None = None) -> Runtime:
+    """The installed runtime, or the one of that name: `ai-edge-litert`, `tflite-runtime` or `tensorflow`.
+
+    Raises RuntimeMissingError when there is none that can be imported, UsageError for another name.
+    """
     broken = ""
+    known = [module.split(".")[0].replace("_", "-") for module in _MODULES]
+    if name is not None and name not in known:
+        raise UsageError(f"there is no runtime `{name}`; there are {', '.join(known)}")
     for module in _MODULES:
         package = module.split(".")[0]
+        if name is not None and package.replace("_", "-") != name:
+            continue
         try:
             with quiet():
                 found = importlib.import_module(module)
@@ -47,7 +56,9 @@ def runtime() -> Runtime:
             broken = broken or f"; {package} is there but cannot be imported: {error}"
             continue
         resolver = getattr(found, "OpResolverType", None) or found.experimental.OpResolverType
-        return Runtime(package.replace("_", "-"), version or "?", found.Interpreter, resolver)
+        return Runtime(package.replace("_", "-"), version or "?", found, found.Interpreter, resolver)
+    if name is not None:
+        raise RuntimeMissingError(f"{name} is not installed{broken}; `pip install {name}` brings it")
     raise RuntimeMissingError(
         f"no TFLite runtime is installed, so models cannot be run; `pip install ai-edge-litert` brings one{broken}"
     )
@@ -71,7 +82,14 @@ def quiet() -> Iterator[None]:
         os.close(null)
 
 
-def interpreter(model: bytes | str | Path, *, xnnpack: bool = True, threads: int = 1, keep_all: bool = False) -> Any:
+def interpreter(
+    model: bytes | str | Path,
+    *,
+    xnnpack: bool = True,
+    threads: int = 1,
+    keep_all: bool = False,
+    delegates: Sequence[Any] = (),
+) -> Any:
     """An interpreter for a model given as bytes or as a path; not yet allocated.
 
     Args:
@@ -79,6 +97,7 @@ def interpreter(model: bytes | str | Path, *, xnnpack: bool = True, threads: int
         xnnpack: whether the default delegate may take operators; without it the plain builtin kernels run.
         threads: number of threads.
         keep_all: preserve every intermediate tensor, so that it can be read after a run.
+        delegates: what may take operators before the default delegate does.
 
     Raises:
         RuntimeMissingError: no runtime is installed.
@@ -97,4 +116,5 @@ def interpreter(model: bytes | str | Path, *, xnnpack: bool = True, threads: int
             num_threads=threads,
             experimental_op_resolver_type=kind,
             experimental_preserve_all_tensors=keep_all,
+            **({"experimental_delegates": list(delegates)} if delegates else {}),
         )

@@ -1,0 +1,119 @@
+"""Finds the delegate's library and loads it into the installed TFLite runtime.
+
+::
+
+    from litefuse.delegates import load
+    from ai_edge_litert.interpreter import Interpreter
+
+    interpreter = Interpreter("model.litefuse.tflite", experimental_delegates=[load(threads=2)])
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from litefuse.errors import RuntimeMissingError, UsageError
+from litefuse.runtime import Runtime, runtime
+
+LIBRARY = "LITEFUSE_DELEGATE_LIBRARY"
+"""The environment variable that names another library than the one that came with the package."""
+
+_NAMES = {"darwin": "liblitefuse_delegate.dylib", "win32": "litefuse_delegate.dll"}
+
+
+def library() -> Path:
+    """Where the delegate's library is.
+
+    Raises RuntimeMissingError when it is not there.
+    """
+    chosen = os.environ.get(LIBRARY)
+    if chosen:
+        path = Path(chosen)
+        if not path.is_file():
+            raise RuntimeMissingError(f"{LIBRARY} names {chosen}, which is no file")
+        return path
+    path = Path(__file__).with_name(_NAMES.get(sys.platform, "liblitefuse_delegate.so"))
+    if path.is_file():
+        return path
+    raise RuntimeMissingError(f"the delegate was not built with this installation: {path} is missing")
+
+
+def load(
+    *,
+    threads: int = 0,
+    backend: str = "cpu",
+    verbose: bool = False,
+    profile: bool = False,
+    runtime_name: str | None = None,
+) -> Any:
+    """A delegate for the `experimental_delegates` of an interpreter. It must outlive the interpreter.
+
+    Args:
+        threads: threads that a region may use; 0 for as many as the interpreter has.
+        backend: what runs the regions; there is `cpu`.
+        verbose: say on standard error what is claimed and what is left to the runtime, with the reason.
+        profile: measure the time of every operator inside the regions; :func:`report` tells it.
+        runtime_name: `ai-edge-litert`, `tflite-runtime` or `tensorflow`; by default the first that is installed.
+
+    Raises:
+        RuntimeMissingError: there is no runtime, or no library.
+        UsageError: the delegate does not take an option.
+    """
+    found = runtime(runtime_name)
+    options = {"threads": threads, "backend": backend, "verbose": int(verbose), "profile": int(profile)}
+    path = library()
+    try:
+        return _loader(found)(str(path), {key: str(value) for key, value in options.items()})
+    except ValueError as error:
+        text = str(error).strip()
+        raise UsageError(text.split("litefuse: ")[-1] if "litefuse: " in text else f"{path}: {text}") from None
+    except OSError as error:
+        raise RuntimeMissingError(f"{path} cannot be loaded: {error}") from None
+
+
+def _loader(found: Runtime) -> Any:
+    module = found.module
+    return getattr(module, "load_delegate", None) or module.experimental.load_delegate
+
+
+def report(delegate: Any) -> dict[str, Any]:
+    """What a delegate has claimed and what not, with times if it profiles.
+
+    Returns a dictionary with `backend`, `description`, `regions` (each with `name`, `position`, `operators`,
+    `scratch_bytes`, `follows_plan`, and with `profile` also `runs` and `times`) and `refused` (`what`, `reason`).
+    """
+    handle = _pointer(delegate)
+    dll = _functions(library())
+    size = 1 << 16
+    while True:
+        text = ctypes.create_string_buffer(size)
+        length = dll.litefuse_delegate_report(handle, text, size)
+        if length < size:
+            found: dict[str, Any] = json.loads(text.raw[:length].decode("utf-8", "replace"))
+            found["regions"].sort(key=lambda region: region["position"])
+            return found
+        size = length + 1
+
+
+def clear_profile(delegate: Any) -> None:
+    """Sets the times that a delegate has measured to zero."""
+    _functions(library()).litefuse_delegate_clear_profile(_pointer(delegate))
+
+
+def _pointer(delegate: Any) -> ctypes.c_void_p:
+    return ctypes.c_void_p(int(delegate._get_native_delegate_pointer()))
+
+
+@functools.cache
+def _functions(path: Path) -> Any:
+    dll = ctypes.CDLL(str(path))
+    dll.litefuse_delegate_report.restype = ctypes.c_size_t
+    dll.litefuse_delegate_report.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]
+    dll.litefuse_delegate_clear_profile.argtypes = [ctypes.c_void_p]
+    return dll

@@ -1,0 +1,114 @@
+"""Runs models with the delegate and without, for the tests of kernels and of the delegate itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from litefuse.delegates.package import package
+from litefuse.delegates.runtime import load, report
+from litefuse.graph import Graph
+from litefuse.runtime import quiet, runtime
+from litefuse.schema import Model, deepcopy, to_bytes
+from litefuse.schema.tables import Operator
+
+Array = NDArray[Any]
+
+
+@dataclass
+class Whole:
+    """A whole graph as one region."""
+
+    kind: str
+    operators: list[Operator]
+    inputs: list[int]
+    outputs: list[int]
+
+
+def whole(model: Model, kind: str = "test", index: int = 0) -> Whole:
+    """All operators of a subgraph as one group."""
+    graph = Graph(model, index)
+    operators = list(graph.operators())
+    inputs: list[int] = []
+    for op in operators:
+        for t in op.inputs:
+            if t >= 0 and graph.producer(t) is None and not graph.is_constant(t) and t not in inputs:
+                inputs.append(t)
+    made = {t for op in operators for t in op.outputs}
+    outputs = [t for t in model.subgraphs[index].outputs if t in made]
+    return Whole(kind, operators, inputs, list(dict.fromkeys(outputs)))
+
+
+def packaged(model: Model, mode: str = "composite") -> Model:
+    """A copy of the model whose first graph is one region."""
+    model = deepcopy(model)
+    package(model, {0: [whole(model)]}, mode)
+    return model
+
+
+def feeds(runner: Any, seed: int = 0) -> list[Array]:
+    """Random inputs: normal floats, integers over their whole range."""
+    rng = np.random.default_rng(seed)
+    result = []
+    for detail in runner.get_input_details():
+        shape, dtype = tuple(detail["shape"]), np.dtype(detail["dtype"])
+        if dtype == np.bool_:
+            result.append(rng.integers(0, 2, shape).astype(bool))
+        elif dtype.kind in "iu":
+            info = np.iinfo(dtype)
+            low, high = (info.min, info.max) if info.bits <= 16 else (-1000, 1000)
+            result.append(rng.integers(low, high, shape, dtype=dtype, endpoint=True))
+        else:
+            result.append((rng.standard_normal(shape) * 2).astype(dtype))
+    return result
+
+
+def start(model: Model | bytes, *, delegates: Any = (), reference: bool = True) -> Any:
+    """An interpreter with the reference kernels (or the optimised ones) and, before them, the delegates."""
+    found = runtime()
+    kind = found.resolver_type.BUILTIN_REF if reference else found.resolver_type.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+    with quiet():
+        return found.interpreter(
+            model_content=model if isinstance(model, bytes) else to_bytes(model),
+            experimental_op_resolver_type=kind,
+            **({"experimental_delegates": list(delegates)} if delegates else {}),
+        )
+
+
+def outputs_of(runner: Any, inputs: list[Array] | None = None, seed: int = 0) -> list[Array]:
+    """What an interpreter computes of these inputs, or of random ones; it is resized to them."""
+    details = runner.get_input_details()
+    for detail, value in zip(details, inputs or (), strict=bool(inputs)):
+        if tuple(detail["shape"]) != value.shape:
+            runner.resize_tensor_input(detail["index"], value.shape)
+    runner.allocate_tensors()
+    values = inputs if inputs is not None else feeds(runner, seed)
+    for detail, value in zip(details, values, strict=True):
+        runner.set_tensor(detail["index"], value)
+    runner.invoke()
+    return [runner.get_tensor(d["index"]).copy() for d in runner.get_output_details()]
+
+
+def both(
+    model: Model, inputs: list[Array] | None = None, *, seed: int = 0, mode: str = "composite", reference: bool = True
+) -> tuple[list[Array], list[Array]]:
+    """What the reference kernels compute, and what the delegate computes with the whole graph as one region."""
+    delegate = load()
+    runner = start(packaged(model, mode), delegates=[delegate], reference=reference)
+    told = report(delegate)
+    assert len(told["regions"]) == 1, f"not claimed: {told['refused']}"
+    expected = outputs_of(start(model, reference=reference), inputs, seed)
+    return expected, outputs_of(runner, inputs, seed)
+
+
+def refusal(model: Model, mode: str = "composite") -> str:
+    """Why the delegate does not claim the whole graph."""
+    delegate = load()
+    runner = start(packaged(model, mode), delegates=[delegate])
+    told = report(delegate)
+    del runner
+    assert not told["regions"], "it was claimed"
+    return "; ".join(r["reason"] for r in told["refused"])
