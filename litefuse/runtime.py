@@ -17,11 +17,12 @@ from typing import Any, NamedTuple
 
 from litefuse.errors import RuntimeMissingError, UsageError
 
-_MODULES = ("ai_edge_litert.interpreter", "tflite_runtime.interpreter", "tensorflow.lite")
+_MODULES = ("ai_edge_litert.interpreter", "tflite_runtime.interpreter", "tensorflow.lite.python.interpreter")
 
 
 class Runtime(NamedTuple):
-    """An importable runtime: its name, version, the module, and its `Interpreter` and `OpResolverType`."""
+    """An importable runtime: its name, version, its module, and what that calls `Interpreter` and
+    `OpResolverType`."""
 
     name: str
     version: str
@@ -55,8 +56,7 @@ def runtime(name: str | None = None) -> Runtime:
         except Exception as error:  # built for another numpy or another system: importing fails in many ways
             broken = broken or f"; {package} is there but cannot be imported: {error}"
             continue
-        resolver = getattr(found, "OpResolverType", None) or found.experimental.OpResolverType
-        return Runtime(package.replace("_", "-"), version or "?", found, found.Interpreter, resolver)
+        return Runtime(package.replace("_", "-"), version or "?", found, found.Interpreter, found.OpResolverType)
     if name is not None:
         raise RuntimeMissingError(f"{name} is not installed{broken}; `pip install {name}` brings it")
     raise RuntimeMissingError(

@@ -89,7 +89,8 @@ SAME_PLACE(Context, acquire_subgraph_context, TfLiteContext, AcquireSubgraphCont
 SAME_PLACE(Context, release_subgraph_context, TfLiteContext, ReleaseSubgraphContext);
 
 static_assert(kMmapRo == kTfLiteMmapRo && kAffineQuantization == kTfLiteAffineQuantization &&
-                  kAllowDynamicTensors == kTfLiteDelegateFlagsAllowDynamicTensors && kOk == kTfLiteOk,
+                  kAllowDynamicTensors == kTfLiteDelegateFlagsAllowDynamicTensors &&
+                  static_cast<int>(kOk) == static_cast<int>(kTfLiteOk),
               "a constant has another value");
 
 #ifdef LITEFUSE_HAS_OP_DATA

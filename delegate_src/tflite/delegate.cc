@@ -186,6 +186,7 @@ struct LitefuseDelegate::Claim {
   std::vector<int> inner_inputs;          // tensors of the decomposition
   std::vector<int> inner_outputs;
   Advice advice;
+  bool dormant = false;
   RegionKernel* kernel = nullptr;  // that was made for it
 };
 
@@ -198,13 +199,14 @@ struct LitefuseDelegate::Claim {
 class RegionKernel {
  public:
   RegionKernel(LitefuseDelegate* owner, abi::Context* context, LitefuseDelegate::Claim* claim)
-      : owner_(owner),
+      : owner_(owner->shared_from_this()),
         name_(std::string(kPrefix) + claim->kind),
         position_(claim->nodes.front()),
         inputs_(claim->inputs),
         outputs_(claim->outputs),
         executable_(std::move(claim->executable)),
         region_(claim->region),
+        dormant_(claim->dormant),
         decomposition_(claim->decomposition),
         scratch_(owner->scratch_of(context)) {
     owner_->kernels_.insert(this);
@@ -221,7 +223,8 @@ class RegionKernel {
   // The (first) operator of the graph that it took the place of.
   int position() const { return position_; }
   const std::shared_ptr<const Region>& region() const { return region_; }
-  // Nullptr while the kernel is dormant.
+  bool dormant() const { return dormant_; }
+  // Nullptr while the kernel sleeps.
   Executable* executable() const { return executable_.get(); }
 
   int prepare(abi::Context* context) {
@@ -302,13 +305,14 @@ class RegionKernel {
     return executable_->run(inputs, outputs, scratch_->base, listen ? &listener : nullptr);
   }
 
-  LitefuseDelegate* owner_;
+  std::shared_ptr<LitefuseDelegate> owner_;
   std::string name_;
   int position_;
   std::vector<int> inputs_;
   std::vector<int> outputs_;
   std::unique_ptr<Executable> executable_;
   std::shared_ptr<const Region> region_;
+  bool dormant_;
   const abi::Context* decomposition_;  // nullptr if the operators are in the graph itself
   std::shared_ptr<LitefuseDelegate::Scratch> scratch_;
   std::vector<Shape> shapes_;  // for which the executable is prepared; empty when it is not
@@ -325,12 +329,19 @@ LitefuseDelegate::LitefuseDelegate(const Options& options, std::unique_ptr<Backe
   native_.flags = abi::kAllowDynamicTensors;
 }
 
-Status LitefuseDelegate::create(const Options& options, std::unique_ptr<LitefuseDelegate>* result) {
+Status LitefuseDelegate::create(const Options& options, LitefuseDelegate** result) {
   auto backend = make_backend(options.backend);
   LITEFUSE_REQUIRE(backend != nullptr, "there is no backend `%s`; the only one is cpu", options.backend.c_str());
-  result->reset(new LitefuseDelegate(options, std::move(backend)));
+  std::shared_ptr<LitefuseDelegate> made(new LitefuseDelegate(options, std::move(backend)));
+  made->self_ = made;
+  *result = made.get();
   (*result)->log("backend %s (%s)", (*result)->backend_->name(), (*result)->backend_->description().c_str());
   return Status();
+}
+
+void LitefuseDelegate::release() {
+  // Kernels that are still there keep the rest alive; without any, this was the last owner.
+  const std::shared_ptr<LitefuseDelegate> last = std::move(self_);
 }
 
 void LitefuseDelegate::log(const char* format, ...) const {
@@ -624,7 +635,7 @@ const RegionKernel* LitefuseDelegate::dormant_kernel(abi::Context* context, cons
     return nullptr;
   }
   const auto* kernel = static_cast<const RegionKernel*>(node->user_data);
-  return kernels_.count(const_cast<RegionKernel*>(kernel)) != 0 ? kernel : nullptr;
+  return kernels_.count(const_cast<RegionKernel*>(kernel)) != 0 && kernel->dormant() ? kernel : nullptr;
 }
 
 Status LitefuseDelegate::claim_decomposition(abi::Context* context, const std::vector<int>& nodes) {
@@ -636,6 +647,7 @@ Status LitefuseDelegate::claim_decomposition(abi::Context* context, const std::v
   claim.inputs = known.inputs;
   claim.outputs = known.outputs;
   claim.region = known.region;
+  claim.dormant = true;
   return replace(context, nodes, &claim);
 }
 
@@ -648,7 +660,7 @@ std::string LitefuseDelegate::report() const {
   bool first = true;
   for (const RegionKernel* kernel : kernels_) {
     const Executable* executable = kernel->executable();
-    if (executable == nullptr) continue;
+    if (executable == nullptr || kernel->dormant()) continue;
     text += std::string(first ? "" : ", ") + "{\"name\": " + quoted(kernel->name()) +
             ", \"position\": " + std::to_string(kernel->position()) +
             ", \"operators\": " + std::to_string(kernel->region()->operators.size()) +

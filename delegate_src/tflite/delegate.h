@@ -26,10 +26,13 @@ struct Options {
 
 class RegionKernel;
 
-// One instance serves any number of interpreters, at the same time too.
-class LitefuseDelegate {
+// One instance serves any number of interpreters, at the same time too. Its kernels share its ownership: a program that
+// destroys the delegate before the interpreters is wrong, but garbage collectors do just that.
+class LitefuseDelegate : public std::enable_shared_from_this<LitefuseDelegate> {
  public:
-  static Status create(const Options& options, std::unique_ptr<LitefuseDelegate>* result);
+  // The delegate owns itself until release() is called.
+  static Status create(const Options& options, LitefuseDelegate** result);
+  void release();
 
   abi::Delegate* native() { return &native_; }
 
@@ -67,6 +70,7 @@ class LitefuseDelegate {
   void log(const char* format, ...) const __attribute__((format(printf, 2, 3)));
   void refused(const std::string& what, const Status& why);
 
+  std::shared_ptr<LitefuseDelegate> self_;
   abi::Delegate native_{};
   Options options_;
   std::unique_ptr<Backend> backend_;

@@ -1,7 +1,7 @@
 // The functions that other code calls.
 #include <algorithm>
 #include <cstring>
-#include <memory>
+#include <string>
 
 #include "litefuse/litefuse.h"
 #include "tflite/delegate.h"
@@ -23,18 +23,18 @@ extern "C" {
 TfLiteDelegate* tflite_plugin_create_delegate(const char* const* keys, const char* const* values, size_t count,
                                               void (*report_error)(const char*)) {
   litefuse::Options options;
-  std::unique_ptr<litefuse::LitefuseDelegate> delegate;
+  litefuse::LitefuseDelegate* delegate = nullptr;
   litefuse::Status status = litefuse::Options::parse(keys, values, count, &options);
   if (status.ok()) status = litefuse::LitefuseDelegate::create(options, &delegate);
   if (!status.ok()) {
     if (report_error != nullptr) report_error(("litefuse: " + status.reason()).c_str());
     return nullptr;
   }
-  return reinterpret_cast<TfLiteDelegate*>(delegate.release()->native());
+  return reinterpret_cast<TfLiteDelegate*>(delegate->native());
 }
 
 void tflite_plugin_destroy_delegate(TfLiteDelegate* delegate) {
-  if (delegate != nullptr) delete of(delegate);
+  if (delegate != nullptr) of(delegate)->release();
 }
 
 size_t litefuse_delegate_report(const TfLiteDelegate* delegate, char* text, size_t size) {

@@ -183,7 +183,8 @@ class _Part(NamedTuple):
             elif renamed:
                 op.inputs = [renamed.get(t, t) for t in op.inputs]
             operators.append(op)
-        return _Part(group.kind, operators, list(group.inputs), list(group.outputs), fresh)
+        # What others read of a copied operator, they read of the original.
+        return _Part(group.kind, operators, list(group.inputs), [t for t in group.outputs if t not in renamed], fresh)
 
 
 def _parts(model: Model, index: int, groups: Sequence[Group]) -> list[_Part]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from litefuse.errors import RuntimeMissingError, UsageError
-from litefuse.runtime import Runtime, runtime
+from litefuse.runtime import runtime
 
 LIBRARY = "LITEFUSE_DELEGATE_LIBRARY"
 """The environment variable that names another library than the one that came with the package."""
@@ -69,17 +69,12 @@ def load(
     options = {"threads": threads, "backend": backend, "verbose": int(verbose), "profile": int(profile)}
     path = library()
     try:
-        return _loader(found)(str(path), {key: str(value) for key, value in options.items()})
+        return found.module.load_delegate(str(path), {key: str(value) for key, value in options.items()})
     except ValueError as error:
         text = str(error).strip()
         raise UsageError(text.split("litefuse: ")[-1] if "litefuse: " in text else f"{path}: {text}") from None
     except OSError as error:
         raise RuntimeMissingError(f"{path} cannot be loaded: {error}") from None
-
-
-def _loader(found: Runtime) -> Any:
-    module = found.module
-    return getattr(module, "load_delegate", None) or module.experimental.load_delegate
 
 
 def report(delegate: Any) -> dict[str, Any]:

@@ -1,0 +1,226 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from delegate import outputs_of, packaged, start, whole
+from flatbuffers import flexbuffers
+
+from litefuse.delegates.package import FORMAT, PACKAGE, PLAN, is_packaged, package, unfuse
+from litefuse.errors import UsageError
+from litefuse.graph import Graph
+from litefuse.graph.build import Builder
+from litefuse.graph.text import to_text
+from litefuse.schema import Model, deepcopy, parse, to_bytes
+from litefuse.schema.enums import TensorType
+from litefuse.schema.operators import Op, builtin_code
+from litefuse.schema.tables import StableHLOCompositeOptions
+from litefuse.schema.validate import validate
+
+
+class Group:
+    def __init__(self, model: Model, numbers: list[int], kind: str = "elementwise", index: int = 0) -> None:
+        graph = Graph(model, index)
+        self.kind = kind
+        self.operators = [model.subgraphs[index].operators[i] for i in numbers]
+        made = {t for op in self.operators for t in op.outputs}
+        read = [t for op in self.operators for t in op.inputs]
+        self.inputs = list(dict.fromkeys(t for t in read if t >= 0 and t not in made and not graph.is_constant(t)))
+        self.outputs = [
+            t
+            for t in made
+            if t in graph.outputs or any(not any(r is o for o in self.operators) for r in graph.readers(t))
+        ]
+
+
+def chain() -> Model:
+    """x -> RELU -> ADD c -> TANH -> MUL(relu) -> out, with a second output."""
+    b = Builder()
+    x = b.input("x", [1, 4, 4, 3])
+    relu = b.op(Op.RELU, [x], name="relu", shape=[1, 4, 4, 3])
+    add = b.op(Op.ADD, [relu, b.constant("c", np.float32([1, 2, 3]))], name="add", shape=[1, 4, 4, 3])
+    tanh = b.op(Op.TANH, [add], name="tanh", shape=[1, 4, 4, 3])
+    mul = b.op(Op.MUL, [tanh, relu], name="mul", shape=[1, 4, 4, 3])
+    neg = b.op(Op.NEG, [mul], name="neg", shape=[1, 4, 4, 3])
+    return b.model([neg, add], signature="serve")
+
+
+def kinds(model: Model, index: int = 0) -> list[str]:
+    return [Op(builtin_code(model.operator_codes[op.opcode_index])).name for op in model.subgraphs[index].operators]
+
+
+def attributes(model: Model, index: int = 0) -> list[dict[str, Any]]:
+    found = []
+    for op in model.subgraphs[index].operators:
+        if isinstance(op.builtin_options_2, StableHLOCompositeOptions):
+            found.append(flexbuffers.Loads(bytearray(op.builtin_options_2.composite_attributes)))
+    return found
+
+
+def metadata(model: Model, name: str) -> Any:
+    entry = next(m for m in model.metadata if m.name == name)
+    return flexbuffers.Loads(bytearray(model.buffers[entry.buffer].data))
+
+
+def test_composite_holds_the_operators_and_shares_the_buffers() -> None:
+    model = chain()
+    before = sum(len(b.data) for b in model.buffers if b.data is not None)
+    done = package(model, {0: [Group(model, [1, 2])]}, "composite")
+    assert done.regions == 1
+    assert kinds(model) == ["RELU", "STABLEHLO_COMPOSITE", "MUL", "NEG"]
+    assert kinds(model, 1) == ["ADD", "TANH"]
+    options = model.subgraphs[0].operators[1].builtin_options_2
+    assert options.name == "litefuse.elementwise"
+    assert options.decomposition_subgraph_index == 1
+    weights = [len(b.data) for b in model.buffers if b.data is not None]
+    about = len(model.buffers[next(m for m in model.metadata if m.name == PACKAGE).buffer].data)
+    assert sum(weights) == before + about
+    assert not [p for p in validate(model) if p.severity == "error"]
+    assert model.signature_defs[0].outputs[1].tensor_index == model.subgraphs[0].outputs[1]
+
+
+def test_attributes_name_inputs_outputs_and_places() -> None:
+    model = chain()
+    package(model, {0: [Group(model, [1, 2, 3])]}, "composite")
+    (found,) = attributes(model)
+    inner = model.subgraphs[1]
+    assert found["litefuse"] == FORMAT
+    assert found["inputs"] == inner.inputs
+    assert found["outputs"] == inner.outputs
+    # `add` leaves, so only `tanh` is intermediate: operator 1, output 0, offset 0.
+    assert found["places"] == [1, 0, 0]
+    assert found["scratch_bytes"] == 192
+
+
+def test_a_dynamic_dimension_leaves_no_plan_of_the_memory() -> None:
+    b = Builder()
+    x = b.input("x", [-1, 3])
+    y = b.op(Op.NEG, [b.op(Op.RELU, [x], shape=[-1, 3])], shape=[-1, 3])
+    model = b.model([y])
+    assert package(model, {0: [whole(model)]}).scratch_bytes == 0
+    assert attributes(model)[0]["places"] == []
+
+
+@pytest.mark.parametrize("mode", ["composite", "plan", "custom"])
+def test_unfuse_gives_the_operators_back(mode: str) -> None:
+    model = chain()
+    original = deepcopy(model)
+    package(model, {0: [Group(model, [1, 2]), Group(model, [3, 4], "other")]}, mode)
+    assert is_packaged(model)
+    again = parse(to_bytes(model))
+    assert unfuse(again) == 2
+    assert not is_packaged(again)
+    assert len(again.subgraphs) == 1
+    assert kinds(again) == kinds(original)
+    x = np.random.default_rng(0).standard_normal((1, 4, 4, 3)).astype(np.float32)
+    for got, want in zip(outputs_of(start(again), [x]), outputs_of(start(original), [x]), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_unfuse_of_composites_is_the_same_text() -> None:
+    model = chain()
+    before = to_text(model)
+    package(model, {0: [Group(model, [1, 2])]})
+    unfuse(model)
+    # Tensors may be numbered otherwise; the text goes by names.
+    assert sorted(to_text(model).splitlines()) == sorted(before.splitlines())
+
+
+def test_stock_runs_composites_the_same() -> None:
+    model = chain()
+    x = np.random.default_rng(1).standard_normal((1, 4, 4, 3)).astype(np.float32)
+    want = outputs_of(start(model), [x])
+    package(model, {0: [Group(model, [1, 2]), Group(model, [3, 4])]})
+    for got, expected in zip(outputs_of(start(model), [x]), want, strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
+def test_operators_are_put_in_an_order_that_runs() -> None:
+    # The region {0, 2} reads what operator 1 makes, so it must come after it.
+    b = Builder()
+    x = b.input("x", [4])
+    first = b.op(Op.RELU, [x], name="first", shape=[4])
+    other = b.op(Op.NEG, [x], name="other", shape=[4])
+    last = b.op(Op.ADD, [first, other], name="last", shape=[4])
+    model = b.model([last])
+    package(model, {0: [Group(model, [0, 2])]})
+    assert kinds(model) == ["NEG", "STABLEHLO_COMPOSITE"]
+    (got,) = outputs_of(start(model), [np.float32([1, -2, 3, -4])])
+    np.testing.assert_array_equal(got, np.float32([0, 2, 0, 4]))
+
+
+def half_weights() -> Model:
+    """A float16 constant that three operators read."""
+    b = Builder()
+    x = b.input("x", [2, 3])
+    half = b.constant("half", np.float16([[1, 2, 3]]))
+    wide = b.op(Op.DEQUANTIZE, [half], name="wide", shape=[1, 3], type=TensorType.FLOAT32)
+    a = b.op(Op.ADD, [x, wide], name="a", shape=[2, 3])
+    m = b.op(Op.MUL, [a, wide], name="m", shape=[2, 3])
+    s = b.op(Op.SUB, [m, wide], name="s", shape=[2, 3])
+    return b.model([s])
+
+
+@pytest.mark.parametrize("mode", ["composite", "plan", "custom"])
+def test_what_is_in_two_groups_is_copied(mode: str) -> None:
+    model = half_weights()
+    original = deepcopy(model)
+    package(model, {0: [Group(model, [0, 1]), Group(model, [0, 2])]}, mode)
+    assert not [p for p in validate(model) if p.severity == "error"]
+    # The third reader keeps the original where it was.
+    outer = kinds(model)
+    assert outer.count("DEQUANTIZE") == (3 if mode == "plan" else 1)
+    if mode != "custom":
+        x = np.float32([[1, 2, 3], [4, 5, 6]])
+        np.testing.assert_array_equal(outputs_of(start(model), [x])[0], outputs_of(start(original), [x])[0])
+
+
+def test_a_copied_operator_that_nobody_reads_any_more_is_gone() -> None:
+    model = half_weights()
+    package(model, {0: [Group(model, [0, 1]), Group(model, [0, 2]), Group(model, [0, 3])]})
+    assert kinds(model) == ["STABLEHLO_COMPOSITE"] * 3
+
+
+def test_plan_names_operators_and_fingerprint() -> None:
+    model = chain()
+    package(model, {0: [Group(model, [1, 2])]}, "plan", "generic-arm64")
+    assert kinds(model) == ["RELU", "ADD", "TANH", "MUL", "NEG"]
+    (region,) = metadata(model, PLAN)["regions"]
+    assert region["kind"] == "elementwise"
+    assert region["operators"] == [1, 2]
+    assert 0 <= region["fingerprint"] < 2**63
+    assert metadata(model, PACKAGE) == {
+        "litefuse": FORMAT,
+        "mode": "plan",
+        "target": "generic-arm64",
+        "regions": 1,
+        "scratch_bytes": metadata(model, PACKAGE)["scratch_bytes"],
+    }
+
+
+def test_none_and_no_groups_change_nothing() -> None:
+    model = chain()
+    before = to_bytes(model)
+    assert package(model, {0: [Group(model, [1, 2])]}, "none").regions == 0
+    assert package(model, {0: []}).regions == 0
+    assert to_bytes(model) == before
+    assert unfuse(model) == 0
+
+
+def test_unknown_mode() -> None:
+    with pytest.raises(UsageError, match="no packaging `zip`; there are composite, plan, custom, none"):
+        package(chain(), {}, "zip")
+
+
+def test_packaging_is_deterministic() -> None:
+    assert to_bytes(packaged(chain())) == to_bytes(packaged(chain()))
+    assert to_bytes(packaged(chain(), "plan")) == to_bytes(packaged(chain(), "plan"))
+
+
+def test_a_composite_whose_decomposition_does_not_fit_is_left() -> None:
+    model = chain()
+    package(model, {0: [Group(model, [1, 2])]})
+    model.subgraphs[1].inputs = []
+    assert unfuse(model) == 0
+    assert "STABLEHLO_COMPOSITE" in kinds(model)
