@@ -33,7 +33,10 @@ struct Limits {
   explicit Limits(Activation activation) {
     if (activation == Activation::kRelu || activation == Activation::kRelu6) min = 0;
     if (activation == Activation::kRelu6) max = 6;
-    if (activation == Activation::kReluN1To1) min = static_cast<T>(-1), max = 1;
+    if (activation == Activation::kReluN1To1) {
+      min = static_cast<T>(-1);
+      max = 1;
+    }
   }
   T clamp(T x) const { return clamp_to(x, min, max); }
 };

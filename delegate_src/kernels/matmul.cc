@@ -131,7 +131,7 @@ class FullyConnected : public Kernel {
                        weights.quantization().axis);
       LITEFUSE_RETURN_IF_REFUSED(check_symmetric_weights(weights, units_));
     } else {
-      LITEFUSE_RETURN_IF_REFUSED(check_one_scale(weights, "weights"));
+      LITEFUSE_RETURN_IF_REFUSED(check_one_scale(weights, "filter"));
       LITEFUSE_RETURN_IF_REFUSED(check_bias_scale(input, weights, bias, output));
     }
     factors_.clear();

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -101,7 +100,7 @@ inline int64_t integer_at(const Operand& operand, int64_t i) {
 }
 
 // The numbers of input `i`, which must be a constant of int32, or of int64 where `wide`, with `rank` dimensions (-1:
-// any number of them) and `count` elements. `what` is its name, in the plural or not according to `verb`.
+// any number of them) and `count` elements. `what` names it for messages, with its verb: "paddings are".
 inline Status read_integers(const Call& call, size_t i, const char* what, int rank, int64_t count, bool wide,
                             std::vector<int64_t>* numbers) {
   const Operand& operand = call.inputs[i];

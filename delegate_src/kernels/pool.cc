@@ -51,6 +51,7 @@ class Pool : public Kernel {
     const T* in = call.inputs[0].get<T>();
     T* out = call.outputs[0].mutable_get<T>();
     const int64_t row_size = columns_.in * depth_;
+    if (call.outputs[0].elements() == 0) return;  // however many positions without channels there are
     for (int64_t batch = 0; batch < batches_; ++batch, in += rows_.in * row_size) {
       for (int32_t y = 0; y < rows_.out; ++y) {
         const int64_t top = rows_.origin(y);
@@ -86,7 +87,7 @@ class Pool : public Kernel {
     if (!from.quantized() && !to.quantized()) return Status();
     LITEFUSE_RETURN_IF_REFUSED(require_per_tensor("input", input));
     LITEFUSE_RETURN_IF_REFUSED(require_per_tensor("output", output));
-    // The numbers go through as they are. The runtime does not ask this of INT16.
+    // The numbers go through as they are. The runtime does not ask this of int16.
     LITEFUSE_REQUIRE(input.type() == Type::kInt16 ||
                          (std::abs(from.scale() - to.scale()) <= 1e-6f && from.zero_point() == to.zero_point()),
                      "its input and output are quantised differently");

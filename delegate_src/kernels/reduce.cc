@@ -175,7 +175,7 @@ class Reduce : public Kernel {
     const Operand& axes = call.inputs[1];
     Operand& output = call.outputs[0];
     LITEFUSE_REQUIRE(axes.constant(), "its axes are computed at run time");
-    LITEFUSE_REQUIRE(axes.type() == Type::kInt32, "its axes are %s, not INT32", name_of(axes.type()));
+    LITEFUSE_REQUIRE(axes.type() == Type::kInt32, "its axes are %s, not int32", name_of(axes.type()));
     LITEFUSE_REQUIRE(output.type() == input.type(), "its input is %s and its output %s", name_of(input.type()),
                      name_of(output.type()));
     LITEFUSE_RETURN_IF_REFUSED(layout_.assign(input.shape, axes.get<int32_t>(), axes.elements(),
@@ -232,7 +232,7 @@ class Reduce : public Kernel {
       LITEFUSE_RETURN_IF_REFUSED(require_per_tensor("output", output));
     }
     LITEFUSE_REQUIRE(type != Type::kInt16 || (from.zero_point() == 0 && to.zero_point() == 0),
-                     "it has INT16 numbers with a zero point other than 0");
+                     "it has int16 numbers with a zero point other than 0");
     if (extreme) {
       LITEFUSE_REQUIRE(from.scale() == to.scale() && from.zero_point() == to.zero_point(),
                        "its input and output are quantised differently");
@@ -259,7 +259,7 @@ class Reduce : public Kernel {
   }
 
   Status prepare_product(Type type, double from, double to) {
-    LITEFUSE_REQUIRE(type != Type::kUInt8, "it multiplies quantised numbers of type UINT8");
+    LITEFUSE_REQUIRE(type != Type::kUInt8, "it multiplies quantised numbers of type uint8");
     LITEFUSE_REQUIRE(!layout_.empty(), "it multiplies the elements of an empty quantised input");
     LITEFUSE_REQUIRE(layout_.reduced_elements() <= std::numeric_limits<int32_t>::max(), "it reduces too many elements");
     // Each multiplication is scaled, the last one too, so that no intermediate product overflows.

@@ -28,7 +28,7 @@ Status find_sides(Call& call, Sides* height, Sides* width) {
                    name_of(output.type()));
   LITEFUSE_REQUIRE(input.shape.rank() == 4, "its input has rank %d, not 4", input.shape.rank());
   LITEFUSE_REQUIRE(size.constant(), "its size is computed at run time");
-  LITEFUSE_REQUIRE(size.type() == Type::kInt32 && size.shape == Shape({2}), "its size is not two INT32 numbers");
+  LITEFUSE_REQUIRE(size.type() == Type::kInt32 && size.shape == Shape({2}), "its size is not two int32 numbers");
   *height = {input.shape[1], size.get<int32_t>()[0]};
   *width = {input.shape[2], size.get<int32_t>()[1]};
   for (const Sides& side : {*height, *width}) {

@@ -155,7 +155,7 @@ class Softmax : public Kernel {
   Status prepare_int16(const Operand& input, const Operand& output) {
     const Quantization& to = output.quantization();
     LITEFUSE_REQUIRE(input.quantization().zero_point() == 0 && to.zero_point() == 0,
-                     "it has INT16 numbers with a zero point other than 0");
+                     "it has int16 numbers with a zero point other than 0");
     LITEFUSE_REQUIRE(near(to.scale(), 1.0 / 32768), "its output has the scale %g, not 1/32768",
                      static_cast<double>(to.scale()));
     LITEFUSE_REQUIRE(rows_.depth <= 65536, "its rows of %lld elements are too long for fixed-point sums",

@@ -160,8 +160,10 @@ class Tabulated {
       return static_cast<int16_t>(values_[i] + ((slope * (x & 127) + 64) >> 7));
     }
     const float y = f(scales_.input * static_cast<float>(x - scales_.zero_input));
-    const float steps = std::round(y * (1.0f / scales_.output));
-    return scales_.range.clamp(to_int32(steps + static_cast<float>(scales_.zero_output)));
+    const float result = std::round(y * (1.0f / scales_.output)) + static_cast<float>(scales_.zero_output);
+    // TFLite's conversion to int8 saturates, with 0 for NaN, as it was compiled; that to uint8 is the processor's own.
+    if (scales_.range.min == 0) return scales_.range.clamp(to_int32(result));
+    return std::isnan(result) ? 0 : static_cast<int32_t>(clamp_to(result, -128.0f, 127.0f));
   }
 
  private:
@@ -334,9 +336,12 @@ class Sigmoid16 {
                        static_cast<double>(input));
       multiplier_ = static_cast<int32_t>(multiplier);
     }
+    // TFLite's table is not the nearest integers everywhere; where it is not, it is one larger.
+    constexpr uint64_t kLarger[] = {0xC0467BAEFA7BD110ull, 0x0011009020440005ull, 0x0000000000000080ull,
+                                    0x8000000000000000ull};
     for (size_t i = 0; i < values_.size(); ++i) {
       const double value = std::round(65536.0 / (1.0 + std::exp(-static_cast<double>(i) / 24.0)));
-      values_[i] = static_cast<uint16_t>(std::min(value, 65535.0));
+      values_[i] = static_cast<uint16_t>(value + static_cast<double>((kLarger[i / 64] >> (i % 64)) & 1));
     }
     return Status();
   }

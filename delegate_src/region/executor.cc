@@ -22,6 +22,8 @@ char* align(char* address) {
 
 // Scratch memory that no real region needs: more is refused rather than asked of the system.
 constexpr uint64_t kMaxScratch = uint64_t{1} << 34;
+// The same for constants that operators compute once.
+constexpr uint64_t kMaxComputed = uint64_t{1} << 30;
 
 uint64_t bytes_of(const Tensor& tensor, const Shape& shape) {
   return static_cast<uint64_t>(shape.elements()) * size_of(tensor.type);
@@ -98,7 +100,7 @@ Status Executor::fold_constants() {
     }
     LITEFUSE_RETURN_IF_REFUSED(step.kernel->prepare(call).at(describe(region_, op)));
     auto reserve = [this](uint64_t bytes) -> char* {
-      if (bytes > kMaxScratch) return nullptr;
+      if (bytes > kMaxComputed) return nullptr;
       computed_.emplace_back(new (std::nothrow) char[static_cast<size_t>(bytes) + kAlignment]);
       return computed_.back() ? align(computed_.back().get()) : nullptr;
     };
@@ -179,7 +181,10 @@ Status Executor::plan_scratch() {
       }
       pieces[at(piece)].offset = place.offset;
     }
-    follows_plan_ = follows_plan_ && placed_well(pieces, advice_.scratch_bytes);
+    // A plan that needs more memory than all tensors side by side is none.
+    size_t enough = 0;
+    for (const Piece& piece : pieces) enough += aligned(piece.bytes);
+    follows_plan_ = follows_plan_ && advice_.scratch_bytes <= enough && placed_well(pieces, advice_.scratch_bytes);
   }
   size_t total = follows_plan_ ? advice_.scratch_bytes : place(&pieces);
   for (size_t i = 0; i < tensors; ++i) offsets_[tensor_of[i]] = pieces[i].offset;

@@ -56,8 +56,9 @@ bool Shape::assign(const int32_t* dims, int rank) {
   for (int i = 0; i < rank; ++i) {
     if (dims[i] < 0) return false;
     // A zero among the dimensions must not hide that the others are absurd: strides are products of them.
-    elements *= std::max(dims[i], 1);
-    if (elements > kMaxElements) return false;
+    const int64_t dim = std::max(dims[i], 1);
+    if (dim > kMaxElements / elements) return false;
+    elements *= dim;
   }
   std::copy(dims, dims + rank, dims_.begin());
   std::fill(dims_.begin() + rank, dims_.end(), 0);
