@@ -1,20 +1,65 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`. Both make their own environment in .venv.
+# `make test` runs all tests: those in Python, and those of the delegate in C++ with sanitizers and, where a cross
+# compiler is installed, on aarch64. `make packages` installs what both need from Debian's packages.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# What a build needs, and what the tests need besides.
+PACKAGES := g++ python3-venv libhwy-dev
+TEST_PACKAGES := $(PACKAGES) libgtest-dev
+CPP := build/cpp
+CMAKE = $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja
 
-.PHONY: demo test test-all lint docs clean
+.PHONY: demo test test-all test-abi test-cpp test-aarch64 runtimes packages lint docs clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/make_model.py
 	$(BIN)/litefuse convert examples/unfused.tflite
 
-test: lint
+test: lint test-abi test-cpp test-aarch64 runtimes
 	$(BIN)/python -m pytest -n auto
 
-test-all: $(STAMP)
+test-all: $(STAMP) runtimes
 	$(BIN)/python -m pytest -n auto -m "slow or not slow"
+
+# Compares the interface that the delegate declares with the official headers, which come with the Android library.
+test-abi:
+	tests/abi.sh
+
+# The C++ tests, once with address and undefined-behaviour sanitizers and once with the thread sanitizer.
+test-cpp: $(STAMP)
+	@test -e /usr/include/gtest/gtest.h || $(MAKE) packages
+	$(CMAKE) -S delegate_src -B $(CPP)/address -DLITEFUSE_BUILD_TESTS=ON -DLITEFUSE_SANITIZE=address,undefined -DCMAKE_BUILD_TYPE=RelWithDebInfo
+	$(BIN)/cmake --build $(CPP)/address
+	$(BIN)/ctest --test-dir $(CPP)/address --output-on-failure --parallel 2
+	$(CMAKE) -S delegate_src -B $(CPP)/thread -DLITEFUSE_BUILD_TESTS=ON -DLITEFUSE_SANITIZE=thread -DCMAKE_BUILD_TYPE=RelWithDebInfo
+	$(BIN)/cmake --build $(CPP)/thread
+	$(BIN)/ctest --test-dir $(CPP)/thread --output-on-failure --parallel 2
+
+# The same on aarch64 under emulation, and one model from end to end; skipped, and said so, without a cross compiler.
+test-aarch64: $(STAMP)
+	tests/aarch64.sh $(abspath $(BIN))
+
+# Environments with other runtimes, in which the delegate is tested too. tflite-runtime has no wheels past Python 3.11.
+runtimes: .venv-tensorflow/.installed .venv-tflite-runtime/.installed
+
+.venv-tensorflow/.installed:
+	$(PYTHON) -m venv .venv-tensorflow
+	.venv-tensorflow/bin/pip install --quiet "tensorflow-cpu>=2.18; platform_machine == 'x86_64'" "tensorflow>=2.18; platform_machine != 'x86_64'" \
+	    || echo "no TensorFlow for this Python: its tests skip" >&2
+	touch $@
+
+.venv-tflite-runtime/.installed:
+	$(PYTHON) -m venv .venv-tflite-runtime
+	.venv-tflite-runtime/bin/pip install --quiet tflite-runtime==2.14.0 "numpy<2" \
+	    || echo "no tflite-runtime for this Python: its tests skip" >&2
+	touch $@
+
+packages:
+	@command -v apt-get >/dev/null || (echo "install the equivalents of: $(TEST_PACKAGES)" >&2; exit 1)
+	$$(test "$$(id -u)" = 0 || echo sudo) apt-get update -qq
+	$$(test "$$(id -u)" = 0 || echo sudo) apt-get install -y -qq $(TEST_PACKAGES)
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .
@@ -24,8 +69,8 @@ lint: $(STAMP)
 docs: $(STAMP)
 	$(BIN)/python docs/generate.py
 
-$(STAMP): pyproject.toml CMakeLists.txt $(wildcard delegate_src/arena/*)
-	@command -v $(firstword $(CXX)) >/dev/null || (echo "no C++ compiler ($(CXX)): apt install g++" >&2; exit 1)
+$(STAMP): pyproject.toml CMakeLists.txt $(shell find delegate_src -name '*.cc' -o -name '*.h' -o -name '*.inc' -o -name 'CMakeLists.txt' -o -name '*.cmake' | grep -v _test.cc)
+	@command -v $(firstword $(CXX)) >/dev/null || $(MAKE) packages
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "litefuse needs Python 3.10 or newer; set PYTHON=...")'
 	$(PYTHON) -m venv $(VENV) || (echo "python venv is missing: apt install python3-venv" >&2; exit 1)
 	$(BIN)/pip install --quiet --upgrade pip
@@ -33,4 +78,4 @@ $(STAMP): pyproject.toml CMakeLists.txt $(wildcard delegate_src/arena/*)
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis examples/*.tflite
+	rm -rf $(VENV) .venv-tensorflow .venv-tflite-runtime build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis examples/*.tflite

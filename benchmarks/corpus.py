@@ -10,19 +10,16 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 import litefuse
+from litefuse.bench import latency, race, ratio, values, with_inputs
 from litefuse.errors import LitefuseError
 from litefuse.isolation import ChildFailure, in_child
-from litefuse.runtime import interpreter, quiet
-from litefuse.schema import to_bytes
+from litefuse.runtime import interpreter
+from litefuse.schema import parse, to_bytes
 
 
 class Times(NamedTuple):
@@ -50,21 +47,7 @@ class Row(NamedTuple):
 
 def prepare(model: bytes) -> Any:
     """An interpreter with random inputs, ready to be invoked."""
-    runner = interpreter(model)
-    with quiet():
-        runner.allocate_tensors()
-    rng = np.random.default_rng(0)
-    for detail in runner.get_input_details():
-        dtype, shape = np.dtype(detail["dtype"]), detail["shape"]
-        if dtype.kind in "fc":
-            value = rng.standard_normal(shape).astype(dtype)
-        elif dtype.kind in "iu":
-            low, high = (np.iinfo(dtype).min, np.iinfo(dtype).max) if dtype.itemsize == 1 else (0, 2)
-            value = rng.integers(low, high, shape).astype(dtype)
-        else:
-            continue
-        runner.set_tensor(detail["index"], value)
-    return runner
+    return with_inputs(interpreter(model), values(parse(model)))
 
 
 def partitions(runner: Any) -> int:
@@ -72,27 +55,11 @@ def partitions(runner: Any) -> int:
     return sum(op["op_name"] == "DELEGATE" for op in runner._get_ops_details())
 
 
-def seconds_of(runner: Any, count: int) -> float:
-    """Seconds of one invocation, the mean of ``count``."""
-    start = time.perf_counter()
-    for _ in range(count):
-        runner.invoke()
-    return (time.perf_counter() - start) / count
-
-
 def paired(runners: tuple[Any, Any], seconds: float) -> Times:
     """Runs two interpreters in turn for that long."""
-    # The first rounds warm up, and tell how often a small model must run to be timed at all.
-    inner = max(1, int(2e-3 / min(seconds_of(runner, 1) for runner in runners for _ in range(3))))
-    times: tuple[list[float], list[float]] = [], []
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end or len(times[0]) < 9:
-        for runner, found in zip(runners, times, strict=True):
-            found.append(seconds_of(runner, inner))
-    ratios = sorted(b / a for a, b in zip(*times, strict=True))
-    quarters = statistics.quantiles(ratios, n=4)
-    middle = statistics.median(times[0]) * 1e3, statistics.median(times[1]) * 1e3
-    return Times(middle, statistics.median(ratios), (quarters[0], quarters[2]))
+    before, after = race([runner.invoke for runner in runners], seconds=seconds)
+    found = ratio(before, after)
+    return Times((latency(before).p50, latency(after).p50), found.median, (found.low, found.high))
 
 
 def measure(path: str, seconds: float, say: Callable[[str], None]) -> Row | str:
@@ -110,6 +77,8 @@ def measure(path: str, seconds: float, say: Callable[[str], None]) -> Row | str:
     try:
         runners = prepare(before), prepare(after)
         times = paired(runners, seconds)
+    except LitefuseError as error:
+        return f"not run: {error}"
     except (ValueError, RuntimeError) as error:
         return f"not run with XNNPACK: {' '.join(str(error).split())[:120]}"
     counts = sorted(done.fusions.counts().items(), key=lambda item: -item[1])

@@ -70,6 +70,8 @@ class CheckResult:
     outputs: list[OutputDifference]
     runs: int = 0
     """Input sets that both models were run on."""
+    regions: int | None = None
+    """Regions of the result that the delegate ran; None when it was run without."""
     skipped: str | None = None
     """Why the original could not be run at all, so that nothing was compared; None when it was."""
     notes: list[str] = field(default_factory=list)
@@ -90,6 +92,7 @@ def check(
     threads: int = 1,
     frozen: bool = False,
     deviation: float = 0.0,
+    delegate: bool = False,
     progress: Progress | None = None,
     isolated: bool = False,
     timeout: float = 300.0,
@@ -105,6 +108,7 @@ def check(
         threads: number of threads to run with.
         frozen: whether ``b`` may fix dimensions that ``a`` leaves open; both run at the sizes of ``b``.
         deviation: relative change of a constant that the rewrite allows itself; the own noise is measured with it.
+        delegate: run ``b`` with litefuse's delegate, which takes its packaged regions first.
         progress: called with a few words before each case.
         isolated: run in a child process, so that a crash of the runtime is an error and not the end of the caller.
         timeout: seconds that a single step may take in a child process.
@@ -122,6 +126,7 @@ def check(
         "threads": threads,
         "frozen": frozen,
         "deviation": deviation,
+        "delegate": delegate,
     }
     if isolated:
         return _check_in_child(a, b, options, progress, timeout)
@@ -207,6 +212,8 @@ class _Side:
     model: Model
     source: bytes | str
     entries: list[Entry]
+    delegate: Any = None
+    """What takes operators before the default delegate does."""
 
     @classmethod
     def load(cls, source: Source) -> _Side:
@@ -238,7 +245,10 @@ class _Runner:
     def __init__(
         self, side: _Side, xnnpack: bool, threads: int, shapes: dict[Entry, list[Shape]], *, keep_all: bool = False
     ) -> None:
-        self._interpreter = interpreter(side.source, xnnpack=xnnpack, threads=threads, keep_all=keep_all)
+        delegates = () if side.delegate is None else (side.delegate,)
+        self._interpreter = interpreter(
+            side.source, xnnpack=xnnpack, threads=threads, keep_all=keep_all, delegates=delegates
+        )
         for entry, wanted in shapes.items():
             if entry.subgraph == 0:
                 for port, shape in zip(entry.inputs, wanted, strict=True):
@@ -347,9 +357,14 @@ class _Check:
         threads: int,
         frozen: bool,
         deviation: float = 0.0,
+        delegate: bool = False,
         without: frozenset[str] = frozenset(),
     ) -> None:
         self.a, self.b = a, b
+        if delegate:
+            from litefuse.delegates.runtime import load  # not needed otherwise
+
+            b.delegate = load()
         self.at = at
         self.numerics = numerics
         self.deviation = deviation
@@ -391,6 +406,8 @@ class _Check:
         self.confirmed = False
         self.notes: list[str] = []
         self.refused: dict[str, list[str]] = {}
+        self.claimed: set[tuple[str, int]] = set()
+        self.left: dict[str, str] = {}
         self.runs = 0
         self.why_not = ""
 
@@ -415,7 +432,12 @@ class _Check:
         if self.excused and not self.confirmed:
             raise CheckError(f"the original itself fails in every case: {next(iter(self.excused.values())).reason}")
         judged = [output.judge() for output in outputs]
-        return CheckResult(judged, self.runs, None, [*self.notes, *(n for output in outputs for n in output.notes())])
+        notes = [*self.notes, *(n for output in outputs for n in output.notes())]
+        result = CheckResult(judged, self.runs, notes=notes)
+        if self.b.delegate is not None:
+            result.regions = len(self.claimed)
+            result.notes += [f"the delegate leaves {what} to the runtime: {why}" for what, why in self.left.items()]
+        return result
 
     def _sizes(self) -> Sequence[tuple[int, int | None]]:
         """Values to use for an unknown first dimension and for other unknown ones (None: as stored)."""
@@ -462,6 +484,12 @@ class _Check:
                     f"the result cannot be loaded with {KERNELS[xnnpack]}{size}, though the original can: "
                     f"{_reason(error)}"
                 ) from None
+        if self.b.delegate is not None:
+            from litefuse.delegates.runtime import report
+
+            told = report(self.b.delegate)
+            self.claimed.update((region["name"], region["position"]) for region in told["regions"])
+            self.left.update((refusal["what"], refusal["reason"]) for refusal in told["refused"])
         if not setup.runners:
             text = "; ".join(dict.fromkeys(reasons.values()))
             self.why_not = self.why_not or text

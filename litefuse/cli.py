@@ -92,6 +92,34 @@ def choice_options(command: Callable[..., int]) -> Callable[..., int]:
     return command
 
 
+def region_options(command: Callable[..., int]) -> Callable[..., int]:
+    """The options that say which regions are formed for the delegate, and how they are packaged."""
+    for option in (
+        click.option(
+            "--no-region",
+            "disable_regions",
+            metavar="KIND",
+            multiple=True,
+            help="Form no regions of this kind; may be given several times.",
+        ),
+        click.option(
+            "--package",
+            type=click.Choice(["composite", "plan", "custom", "none"]),
+            help="How regions are packaged for litefuse's delegate: as composites, which run anywhere; as a plan in "
+            "the metadata, for runtimes without composites; as custom operators, which run with the delegate only; "
+            "or not at all. Default: composite if --target names hardware, else none.",
+        ),
+        click.option(
+            "--target",
+            metavar="NAME",
+            help="Prepare the file for TensorFlow Lite Micro (tflm: only operators that it has, and a memory plan that "
+            "it follows), or form regions for this hardware; `litefuse targets` lists it.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 def main() -> NoReturn:
     """The entry point of the `litefuse` command."""
     # numpy starts a pool of threads for linear algebra, of which there is none here; it would delay the start.
@@ -228,11 +256,7 @@ def _print_text(models: Sequence[Path]) -> int:
     "need be. The default is MODEL.litefuse.tflite beside the input.",
 )
 @choice_options
-@click.option(
-    "--target",
-    type=click.Choice(["tflm"]),
-    help="Prepare the file for TensorFlow Lite Micro: only operators that it has, and a memory plan that it follows.",
-)
+@region_options
 @click.option(
     "--arena-budget",
     metavar="SIZE",
@@ -248,6 +272,8 @@ def convert(
     models: tuple[Path, ...],
     output: str | None,
     target: str | None,
+    package: str | None,
+    disable_regions: tuple[str, ...],
     arena_budget: int | None,
     no_check: bool,
     jobs: int,
@@ -268,6 +294,8 @@ def convert(
         "check": not no_check,
         "seed": seed,
         "target": target,
+        "package": package,
+        "disable_regions": disable_regions,
         "arena_budget": arena_budget,
     }
     if len(models) > 1:
@@ -380,17 +408,25 @@ def _in_processes(
 @litefuse.command()
 @click.argument("models", metavar="MODEL...", nargs=-1, required=True, type=model_file)
 @choice_options
+@region_options
 @json_flag
-def explain(models: tuple[Path, ...], as_json: bool, **choices: Any) -> int:
+def explain(
+    models: tuple[Path, ...],
+    target: str | None,
+    package: str | None,
+    disable_regions: tuple[str, ...],
+    as_json: bool,
+    **choices: Any,
+) -> int:
     """Says what `convert` would do with a model, and why it would not do more.
 
-    Lists every candidate of every rule with its place in the model and, where it is declined, the reason. Nothing is
-    run or written.
+    Lists every candidate of every rule with its place in the model and, where it is declined, the reason; with
+    --target or --package also the regions, with the figures of the cost model. Nothing is run or written.
     """
     from litefuse.convert import explain as explain_model
     from litefuse.report import documents
 
-    options = _choices(**choices)
+    options = _choices(**choices) | {"target": target, "package": package, "disable_regions": disable_regions}
 
     def one(path: Path) -> Document:
         return documents.explanation(str(path), explain_model(path, **options))
@@ -405,21 +441,32 @@ def explain(models: tuple[Path, ...], as_json: bool, **choices: Any) -> int:
 @click.argument("original", metavar="A", type=model_file)
 @click.argument("other", metavar="B", type=model_file)
 @click.option("--frozen", is_flag=True, help="B may fix dimensions that A leaves open, as `convert --batch` does.")
+@click.option("--delegate", is_flag=True, help="Run B with litefuse's delegate, which takes its packaged regions.")
 @seed_option
 @json_flag
-def check(original: Path, other: Path, frozen: bool, seed: int, as_json: bool) -> int:
+def check(original: Path, other: Path, frozen: bool, delegate: bool, seed: int, as_json: bool) -> int:
     """Compares what two models compute on the same inputs.
 
     Exits with 4 when the difference is beyond what rounding explains, and with 5 when the models cannot be run.
     """
     from litefuse.check import check as compare
+    from litefuse.fusions.rule import Numerics
     from litefuse.report import documents
     from litefuse.schema.model import read
 
     read(original)  # so that what cannot be read is said of the right file
     read(other)
     with _progress() as say:
-        result = compare(original, other, seed=seed, progress=say, isolated=True, frozen=frozen)
+        result = compare(
+            original,
+            other,
+            numerics=Numerics.QUANTIZED if delegate else Numerics.REASSOCIATED,
+            seed=seed,
+            progress=say,
+            isolated=True,
+            frozen=frozen,
+            delegate=delegate,
+        )
     content = documents.comparison(result)
     if as_json:
         files = [documents.text(str(path)) for path in (original, other)]
@@ -431,6 +478,41 @@ def check(original: Path, other: Path, frozen: bool, seed: int, as_json: bool) -
     if result.skipped:
         return RuntimeMissingError.exit_code
     return 0 if result.ok else CheckError.exit_code
+
+
+# -- unfuse --------------------------------------------------------------------------------------------------------
+
+
+@litefuse.command()
+@click.argument("model", metavar="MODEL", type=model_file)
+@click.option(
+    "-o", "--output", metavar="PATH", type=model_file, help="The file to write. Default: MODEL.unfused.tflite."
+)
+@json_flag
+def unfuse(model: Path, output: Path | None, as_json: bool) -> int:
+    """Gives a packaged model its original operators back.
+
+    Composites and custom operators of litefuse are replaced by what they stand for, and plans are dropped. What rules
+    have rewritten stays so.
+    """
+    from litefuse.convert import refuse_to_write
+    from litefuse.delegates.package import unfuse as take_apart
+    from litefuse.report import documents
+    from litefuse.schema import deepcopy
+    from litefuse.schema.model import read, write
+
+    output = output or model.with_suffix(".unfused.tflite")
+    original = read(model)
+    refuse_to_write(original, output)
+    result = deepcopy(original)
+    regions = take_apart(result)
+    write(result, output)
+    content = {"file": documents.text(str(model)), "output": documents.text(str(output)), "regions": regions}
+    if as_json:
+        click.echo(documents.to_json(documents.envelope("unfuse", **content)))
+    else:
+        click.echo(f"{regions} {'region' if regions == 1 else 'regions'} taken apart, written to {content['output']}")
+    return 0
 
 
 # -- plan ----------------------------------------------------------------------------------------------------------
@@ -539,6 +621,89 @@ def _pack(path: Path, options: dict[str, Any], output: Path | None) -> Document:
         write_csv(problem, output, found.offsets)
     outputs = {} if output is None else {"csv": str(output)}
     return documents.packing(str(path), len(problem.buffers), found, capacity, outputs)
+
+
+# -- bench ---------------------------------------------------------------------------------------------------------
+
+
+@litefuse.command()
+@click.argument("model", metavar="A", type=model_file)
+@click.option("--against", metavar="B", type=model_file, help="Compare A in the stock runtime with this file.")
+@click.option("--threads", metavar="N", type=click.IntRange(1), default=1, show_default=True, help="Threads of each.")
+@click.option("--runs", metavar="N", type=click.IntRange(1), help="Rounds, in each of which everything runs in turn.")
+@click.option(
+    "--seconds",
+    metavar="S",
+    type=click.FloatRange(0, min_open=True),
+    help="How long to go on; five rounds are made at least, unless --runs says less. Without both: 5.",
+)
+@click.option(
+    "--warmup", metavar="N", type=click.IntRange(1), default=3, show_default=True, help="Rounds before these."
+)
+@click.option(
+    "--delegate/--no-delegate",
+    default=None,
+    help="Run litefuse's regions with its delegate, or fail; --no-delegate leaves them to the runtime. By default, the "
+    "delegate is used where there is one.",
+)
+@click.option("--profile", is_flag=True, help="Show the time of each region, and of each original operator in it.")
+@click.option(
+    "--cpu",
+    "pinned",
+    metavar="N",
+    type=click.IntRange(0),
+    multiple=True,
+    help="Bind all to this processor; may be given several times.",
+)
+@seed_option
+@json_flag
+def bench(model: Path, against: Path | None, runs: int | None, as_json: bool, **options: Any) -> int:
+    """Measures how fast a model runs and starts, and how much memory it takes.
+
+    A file with litefuse's regions is run by the stock runtime and with litefuse's delegate, one after the other in
+    turn. With --against, A in the stock runtime is compared with B in both. A file without regions is run with the
+    runtime's builtin kernels and with XNNPACK. Latencies are of one process, start and memory of a process each.
+    Exits with 5 when one of them cannot be run.
+    """
+    from litefuse.bench import bench as measure
+    from litefuse.report import documents
+
+    with _progress() as say:
+        result = measure(model, against, rounds=runs, progress=say, **options)
+    content = documents.benchmark(result)
+    if as_json:
+        click.echo(documents.to_json(documents.envelope("bench", **content)))
+    else:
+        from litefuse.report import terminal
+
+        terminal.benchmark(terminal.console(), content)
+    failures = [c for c in result.contenders if c.failure is not None]
+    for one in failures:
+        _complain(f"{one.file}: {one.name} was not run: {one.failure}")
+    return RuntimeMissingError.exit_code if failures else 0
+
+
+# -- targets -------------------------------------------------------------------------------------------------------
+
+
+@litefuse.command("targets")
+@json_flag
+def targets_command(as_json: bool) -> int:
+    """Lists the hardware for which regions can be formed.
+
+    The figures are those that the cost model works with: caches, bandwidth to memory, and arithmetic of one core.
+    """
+    from litefuse.delegates.targets import DEFAULT, targets
+    from litefuse.report import documents
+
+    entries = [documents.target(t, DEFAULT) for t in targets()]
+    if as_json:
+        click.echo(documents.to_json(documents.envelope("targets", targets=entries)))
+        return 0
+    from litefuse.report import terminal
+
+    terminal.targets(terminal.console(), entries)
+    return 0
 
 
 # -- rules ---------------------------------------------------------------------------------------------------------

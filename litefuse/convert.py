@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from litefuse.check import CheckResult
 from litefuse.check import check as compare
-from litefuse.errors import CheckError, LitefuseError, OutputError, UnknownFieldError, UsageError
+from litefuse.errors import (
+    CheckError,
+    LitefuseError,
+    OutputError,
+    RuntimeMissingError,
+    UnknownFieldError,
+    UsageError,
+)
 from litefuse.fusions import LEVELS, FusionReport, Numerics, Rule, run, select
 from litefuse.fusions import rules as all_rules
 from litefuse.graph.freeze import FreezeReport, freeze
@@ -24,11 +31,16 @@ from litefuse.schema.validate import Problem, validate
 
 if TYPE_CHECKING:
     from litefuse.arena.budget import Settled
+    from litefuse.delegates.formation import Formation
+    from litefuse.delegates.targets import Target
 
 Progress = Callable[[str], None]
 
-TARGETS = ("tflm",)
-"""Runtimes for which :func:`convert` prepares a file."""
+# Input sets on which the result is run with the delegate, whose kernels are slower than the runtime's.
+_DELEGATE_CASES = 3
+
+TFLM = ("tflm", "cortex-m")
+"""Targets for which :func:`convert` plans memory; the others are hardware profiles, for which it forms regions."""
 
 
 @dataclass
@@ -50,7 +62,11 @@ class Conversion:
     frozen: FreezeReport | None = None
     """Which shapes were fixed; None when none were to be."""
     memory: Settled | None = None
-    """How the model keeps to its memory budget; None when neither a budget nor a target was given."""
+    """How the model keeps to its memory budget; None when neither a budget nor TFLM as the target was given."""
+    regions: Formation | None = None
+    """What was packaged for the delegate; None when nothing was to be."""
+    delegate_check: CheckResult | None = None
+    """The comparison with the original where the delegate runs the result; None when that was not asked for."""
     output: Path | None = None
     """The file that was written, if any."""
     seconds: dict[str, float] = field(default_factory=dict)
@@ -79,6 +95,8 @@ def convert(
     batch: int | None = None,
     target: str | None = None,
     arena_budget: int | None = None,
+    package: str | None = None,
+    disable_regions: Iterable[str] = (),
     check: bool = True,
     keep_fp16: bool = True,
     seed: int = 0,
@@ -99,10 +117,14 @@ def convert(
         input_shapes: shapes for inputs with unknown dimensions, by tensor or signature name; see
             :func:`litefuse.graph.freeze.freeze`.
         batch: what the first dimension of every input becomes where it is unknown.
-        target: "tflm" for TensorFlow Lite Micro: no operator is made that it lacks, and a memory plan that it follows
-            is attached where that is better than its own. None for any runtime.
+        target: "tflm" (or "cortex-m") for TensorFlow Lite Micro: no operator is made that it lacks, and a memory plan
+            that it follows is attached where that is better than its own. Otherwise the name of a hardware profile
+            (:mod:`litefuse.delegates.targets`), for which regions are formed.
         arena_budget: bytes that TFLM's arena may take for intermediates (its head); where reordering and sharing do not
             suffice, the first stages are computed in tiles. Implies the target "tflm".
+        package: how regions are packaged for litefuse's delegate: "composite", "plan", "custom", or "none". The
+            default is "composite" when a hardware profile is the target, and "none" otherwise.
+        disable_regions: name or names of kinds of regions that are not wanted.
         check: whether to compare the result with the original, on seeded random and edge inputs.
         keep_fp16: whether weights stored as float16 stay so; otherwise they are widened to float32.
         seed: of the inputs for the comparison.
@@ -120,13 +142,17 @@ def convert(
             of litefuse.
     """
     clock = _Clock(progress)
+    target, profile, mode = _targets(target, arena_budget, package)
     wish = Wish(
         choose(disable, only, level, keep_fp16),
         frozenset(_names(keep)),
         dict(input_shapes or {}),
         batch,
-        _target(target, arena_budget),
+        target,
         arena_budget,
+        profile,
+        mode,
+        tuple(_names(disable_regions)),
     )
     with clock.stage("reading"):
         original = model if isinstance(model, Model) else read(model)
@@ -151,8 +177,12 @@ def convert(
             wish = wish.only(Numerics.EXACT)
             if weakest is not Numerics.EXACT:
                 made = _rewrite(original, wish, problems, clock)
+    with_delegate = None
+    if check and made.regions is not None and made.regions.regions and not (compared and compared.skipped):
+        with_delegate = _confirm_delegate(model, made, wish, seed, clock)
     after = measure(made.model)
     done = Conversion(made.model, made.fusions, compared, before, after, problems, wish.rules, made.frozen, made.memory)
+    done.regions, done.delegate_check = made.regions, with_delegate
     if output is not None:
         with clock.stage("writing"):
             write(made.model, output)
@@ -171,6 +201,11 @@ class Wish(NamedTuple):
     batch: int | None
     target: str | None = None
     arena_budget: int | None = None
+    profile: Target | None = None
+    """For which regions are formed."""
+    package: str = "none"
+    without: tuple[str, ...] = ()
+    """Kinds of regions that are not wanted."""
 
     def only(self, *classes: Numerics) -> Wish:
         """The same with rules of these classes alone."""
@@ -184,14 +219,33 @@ class _Made(NamedTuple):
     fusions: FusionReport
     frozen: FreezeReport | None
     memory: Settled | None = None
+    regions: Formation | None = None
+    plain: Model | None = None
+    """The model before it was packaged."""
 
 
-def _target(name: str | None, budget: int | None) -> str | None:
-    """The runtime to prepare for; a budget is one of TFLM's arena."""
+def _targets(name: str | None, budget: int | None, package: str | None) -> tuple[str | None, Target | None, str]:
+    """The runtime to prepare for, the profile to form regions for, and how to package them."""
     name = "tflm" if name is None and budget is not None else name
-    if name is not None and name not in TARGETS:
-        raise UsageError(f"there is no target `{name}`; the targets are {', '.join(TARGETS)}")
-    return name
+    if package is None:
+        package = "none" if name is None or name in TFLM else "composite"
+    if name in TFLM:
+        if package != "none":
+            raise UsageError(f"{name} runs no delegate, so that there is nothing to package; leave `package` out")
+        return "tflm", None, package
+    if name is None and package == "none":
+        return None, None, package
+    from litefuse.delegates.package import MODES  # not needed otherwise
+    from litefuse.delegates.targets import DEFAULT, targets
+
+    if package not in MODES:
+        raise UsageError(f"there is no packaging `{package}`; there are {', '.join(MODES)}")
+    found = {target.name: target for target in targets()}
+    if name is not None and name not in found:
+        raise UsageError(f"there is no target `{name}`; the targets are tflm, {', '.join(found)}")
+    if budget is not None:
+        raise UsageError(f"a memory budget is for TensorFlow Lite Micro, not for {name}")
+    return None, found[name or DEFAULT], package
 
 
 def choose(disable: Iterable[str], only: Iterable[str], level: str, keep_fp16: bool = True) -> list[Rule]:
@@ -218,6 +272,8 @@ class Explanation:
     """The rules that were asked."""
     frozen: FreezeReport | None = None
     """Which shapes would be fixed; None when none were to be."""
+    regions: Formation | None = None
+    """Which regions there would be, and what they would save; None when none were to be formed."""
 
 
 def explain(
@@ -229,6 +285,9 @@ def explain(
     level: str = "default",
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     batch: int | None = None,
+    target: str | None = None,
+    package: str | None = None,
+    disable_regions: Iterable[str] = (),
     keep_fp16: bool = True,
     progress: Progress | None = None,
 ) -> Explanation:
@@ -236,11 +295,22 @@ def explain(
 
     Takes the options of :func:`convert` and raises as it does.
     """
-    wish = Wish(choose(disable, only, level, keep_fp16), frozenset(_names(keep)), dict(input_shapes or {}), batch)
+    target, profile, mode = _targets(target, None, package)
+    wish = Wish(
+        choose(disable, only, level, keep_fp16),
+        frozenset(_names(keep)),
+        dict(input_shapes or {}),
+        batch,
+        target,
+        None,
+        profile,
+        mode,
+        tuple(_names(disable_regions)),
+    )
     original = model if isinstance(model, Model) else read(model)
     refuse_to_write(original, None)
     made = _rewrite(original, wish, validate(original), _Clock(progress))
-    return Explanation(made.model, made.fusions, wish.rules, made.frozen)
+    return Explanation(made.model, made.fusions, wish.rules, made.frozen, made.regions)
 
 
 class _Clock:
@@ -281,6 +351,8 @@ def refuse_to_write(original: Model, output: str | os.PathLike[str] | None) -> N
 def _rewrite(original: Model, wish: Wish, problems: Sequence[Problem], clock: _Clock) -> _Made:
     """Rewrites a copy as wished: rules first, then what the target and the budget ask for."""
     made = _apply(original, wish, problems, clock)
+    if wish.profile is not None:
+        return _package(made, wish, clock)
     if wish.target is None:
         return made
     from litefuse.arena.budget import settle  # not needed otherwise, and large
@@ -312,6 +384,26 @@ def _rewrite(original: Model, wish: Wish, problems: Sequence[Problem], clock: _C
             f"half on 32 bits; it saves {saved:,} bytes of intermediates: a larger budget may take less in all"
         )
     return made._replace(model=memory.model, memory=memory)
+
+
+def _package(made: _Made, wish: Wish, clock: _Clock) -> _Made:
+    """Forms regions for the profile and packages them."""
+    from litefuse.delegates.formation import form  # not needed otherwise
+    from litefuse.delegates.package import is_packaged
+
+    assert wish.profile is not None
+    if is_packaged(made.model):
+        raise LitefuseError(
+            "the model holds regions already; `litefuse unfuse` gives the operators back, which can be packaged anew"
+        )
+    with clock.stage("forming regions"):
+        plain = deepcopy(made.model) if wish.package == "custom" else None
+        regions = form(made.model, wish.profile, wish.package, disable=wish.without, keep=wish.keep)
+        new = [p for p in validate(made.model) if p.severity == "error"]
+    if new and not [p for p in validate(plain or made.model) if p.severity == "error"]:
+        raise LitefuseError(f"packaging made an invalid model: {new[0]}; nothing was written. Please report this file")
+    made.fusions.notes.extend(regions.packaged.notes)
+    return made._replace(regions=regions, plain=plain)
 
 
 def _apply(original: Model, wish: Wish, problems: Sequence[Problem], clock: _Clock) -> _Made:
@@ -354,7 +446,7 @@ def _confirm(model: Model | str | os.PathLike[str], made: _Made, wish: Wish, see
     with clock.stage("comparing"):
         compared = compare(
             model,
-            made.model,
+            made.plain or made.model,  # custom operators run nowhere but in the delegate
             numerics=numerics,
             deviation=max((rule.deviation for rule in wish.rules if rule.name in used), default=0.0),
             seed=seed,
@@ -364,6 +456,39 @@ def _confirm(model: Model | str | os.PathLike[str], made: _Made, wish: Wish, see
         )
     if not compared.ok:
         raise CheckError(_failure(compared, made.fusions))
+    return compared
+
+
+def _confirm_delegate(
+    model: Model | str | os.PathLike[str], made: _Made, wish: Wish, seed: int, clock: _Clock
+) -> CheckResult | None:
+    """Compares with the original where the delegate runs the result; None, with a note, where there is no delegate.
+
+    Raises CheckError when it does not compute the same.
+    """
+    from litefuse.delegates.runtime import library
+
+    try:
+        library()
+    except RuntimeMissingError as error:
+        made.fusions.notes.append(f"the result was not run with the delegate: {error}")
+        return None
+    used = made.fusions.counts()
+    with clock.stage("comparing with the delegate"):
+        compared = compare(
+            model,
+            made.model,
+            numerics=max(Numerics.QUANTIZED, _weakest(wish.rules, made.fusions), key=list(Numerics).index),
+            deviation=max((rule.deviation for rule in wish.rules if rule.name in used), default=0.0),
+            seed=seed,
+            cases=_DELEGATE_CASES,
+            progress=clock.progress,
+            isolated=True,
+            frozen=made.frozen is not None,
+            delegate=True,
+        )
+    if not compared.ok:
+        raise CheckError("with litefuse's delegate, " + _failure(compared, made.fusions))
     return compared
 
 

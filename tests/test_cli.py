@@ -634,6 +634,73 @@ def convolutions() -> Model:
     return b.model([b.op(Op.MEAN, [x, b.constant("axes", [1, 2])], keep_dims=True)])
 
 
+def separable() -> Model:
+    """A depthwise and a pointwise convolution that are worth to be one region."""
+    rng = np.random.default_rng(0)
+    b = Builder()
+    x = b.input("x", [1, 64, 64, 32])
+    weights = b.constant("w", rng.standard_normal((1, 3, 3, 32)).astype(np.float32))
+    bias = b.constant("b", np.zeros(32, np.float32))
+    y = b.op(
+        Op.DEPTHWISE_CONV_2D,
+        [x, weights, bias],
+        name="dw",
+        shape=[1, 64, 64, 32],
+        stride_h=1,
+        stride_w=1,
+        depth_multiplier=1,
+    )
+    weights = b.constant("v", rng.standard_normal((64, 1, 1, 32)).astype(np.float32))
+    bias = b.constant("c", np.zeros(64, np.float32))
+    return b.model([b.op(Op.CONV_2D, [y, weights, bias], name="pw", shape=[1, 64, 64, 64], stride_h=1, stride_w=1)])
+
+
+def test_regions_are_formed_shown_and_taken_apart(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path, out = tmp_path / "separable.tflite", tmp_path / "packaged.tflite"
+    write(separable(), path)
+    ran = Ran(capsys, "convert", path, "--target", "x86-64-v3", "-o", out)
+    assert ran.code == 0
+    assert "Regions for x86-64-v3, packaged as composite" in ran.out
+    assert re.search(r"1 +depthwise_pointwise +2 operators", ran.out)
+    assert "1 region by the delegate" in ran.out
+    assert Ran(capsys, "check", path, out, "--delegate").code == 0
+    ran = Ran(capsys, "explain", path, "--package", "plan")
+    assert re.search(r"Region: depthwise_pointwise \(1, generic-arm64\)", ran.out)
+    assert "No region" in Ran(capsys, "explain", path, "--package", "plan", "--no-region", "depthwise_pointwise").out
+    assert (
+        "holds regions already" in Ran(capsys, "convert", out, "--package", "plan", "-o", tmp_path / "x.tflite").error()
+    )
+    ran = Ran(capsys, "unfuse", out)
+    assert "1 region taken apart" in ran.out
+    assert Ran(capsys, "check", path, tmp_path / "packaged.unfused.tflite").code == 0
+    assert Ran(capsys, "unfuse", out, "-o", out).code == 6
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--target", "toaster"], "there is no target `toaster`; the targets are tflm, generic-arm64"),
+        (["--target", "tflm", "--package", "plan"], "tflm runs no delegate"),
+        (["--target", "cortex-a53", "--arena-budget", "8K"], "a memory budget is for TensorFlow Lite Micro"),
+        (["--package", "plan", "--no-region", "poem"], "there is no kind of region `poem`"),
+    ],
+)
+def test_wrong_region_options(
+    files: dict[str, Path], capsys: pytest.CaptureFixture[str], options: list[str], message: str, tmp_path: Path
+) -> None:
+    ran = Ran(capsys, "convert", files["good"], *options, "-o", tmp_path / "x.tflite")
+    assert ran.code == 2
+    assert message in ran.error()
+    assert not (tmp_path / "x.tflite").exists()
+
+
+def test_targets(capsys: pytest.CaptureFixture[str]) -> None:
+    ran = Ran(capsys, "targets")
+    assert ran.code == 0
+    assert "generic-arm64 (default)" in ran.out
+    assert "cortex-m" in ran.out
+
+
 def test_documented_keys_are_the_real_ones(
     files: dict[str, Path], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -705,6 +772,21 @@ def test_documented_keys_are_the_real_ones(
         capsys, "convert", "--json", small, "-o", tmp_path / "out.tflite", "--target", "tflm", "--arena-budget", "6K"
     ).json["models"]
     same("memory", fitted["memory"])
+    write(separable(), tmp_path / "separable.tflite")
+    out = ["-o", tmp_path / "packaged.tflite"]
+    (packaged,) = Ran(capsys, "convert", "--json", tmp_path / "separable.tflite", "--package", "plan", *out).json[
+        "models"
+    ]
+    same("regions", packaged["regions"])
+    same("a region", *packaged["regions"]["regions"])
+    same("a comparison", packaged["delegate_check"])
+    unfused = Ran(capsys, "unfuse", "--json", tmp_path / "packaged.tflite").json
+    assert set(unfused) == keys["every document"] | keys["unfuse: the document"]
+    seen.add("unfuse: the document")
+    listed = Ran(capsys, "targets", "--json").json
+    assert set(listed) == keys["every document"] | keys["targets: the document"]
+    seen.add("targets: the document")
+    same("a target", *listed["targets"])
     same("a tiled part", *fitted["memory"]["tiled"])
     options = ["--memory", "sram=4K,psram=8M:slow", "--write", "-o", tmp_path / "planned.tflite"]
     document = Ran(capsys, "plan", "--json", small, *options, "--csv", tmp_path / "p.csv").json
@@ -725,6 +807,7 @@ def test_documented_keys_are_the_real_ones(
     same("a rule", *rules["rules"])
     same("an example", *(r["example"] for r in rules["rules"]))
     seen.add("frozen")  # see test_shapes_are_fixed_on_request
+    seen |= {"bench: the document", "a contender", "latency", "ratio", "profile", "a region of a profile"}  # test_bench
     assert seen == set(keys)
 
 

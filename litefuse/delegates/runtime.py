@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib.util
 import json
 import os
 import sys
@@ -38,10 +39,16 @@ def library() -> Path:
         if not path.is_file():
             raise RuntimeMissingError(f"{LIBRARY} names {chosen}, which is no file")
         return path
-    path = Path(__file__).with_name(_NAMES.get(sys.platform, "liblitefuse_delegate.so"))
-    if path.is_file():
-        return path
-    raise RuntimeMissingError(f"the delegate was not built with this installation: {path} is missing")
+    name = _NAMES.get(sys.platform, "liblitefuse_delegate.so")
+    places = [Path(__file__).parent]
+    # Of an editable installation, what is built lies apart from the sources.
+    built = importlib.util.find_spec("litefuse.arena._native")
+    if built is not None and built.origin is not None:
+        places.append(Path(built.origin).parent.parent / "delegates")
+    for place in places:
+        if (place / name).is_file():
+            return place / name
+    raise RuntimeMissingError(f"the delegate was not built with this installation: {places[-1] / name} is missing")
 
 
 def load(

@@ -19,8 +19,11 @@ if TYPE_CHECKING:
     from litefuse.arena.memories import Placement
     from litefuse.arena.packing import Packing
     from litefuse.arena.plan import ArenaPlan, SubgraphPlan
+    from litefuse.bench import BenchResult, Contender, Profile
     from litefuse.check import CheckResult
     from litefuse.convert import Conversion, Explanation
+    from litefuse.delegates.formation import Formation, Formed
+    from litefuse.delegates.targets import Target
     from litefuse.fusions import Candidate, Rule
     from litefuse.graph.freeze import FreezeReport
     from litefuse.plan import Planned
@@ -179,9 +182,11 @@ def conversion(file: str, done: Conversion) -> Document:
         "refused_counts": refusals(fusions.refused),
         "frozen": frozen(done.frozen),
         "memory": memory(done.memory),
+        "regions": regions(done.regions),
         "notes": [text(n) for n in fusions.notes],
         "problems": _problems(done.problems),
         "check": None if done.check is None else comparison(done.check),
+        "delegate_check": None if done.delegate_check is None else comparison(done.delegate_check),
         "seconds": {stage: round(t, 6) for stage, t in done.seconds.items()},
     }
 
@@ -195,7 +200,75 @@ def explanation(file: str, found: Explanation) -> Document:
         "applicable": [_candidate(c, "detail", numerics=numerics[c.rule]) for c in fusions.applied],
         "refused": [_candidate(c, "reason", numerics=numerics[c.rule]) for c in fusions.refused],
         "frozen": frozen(found.frozen),
+        "regions": regions(found.regions),
         "notes": [text(n) for n in fusions.notes],
+    }
+
+
+def regions(formation: Formation | None) -> Document | None:
+    """The regions that were formed, with the cost model's figures; None when none were to be."""
+    if formation is None:
+        return None
+    return {
+        "target": formation.target.name,
+        "package": formation.mode,
+        "operators": formation.operators,
+        "covered": formation.covered,
+        "stock_us": round(formation.stock_us, 3),
+        "gain_us": round(formation.gain_us, 3),
+        "scratch_bytes": formation.packaged.scratch_bytes,
+        "kinds": formation.kinds(),
+        "regions": [_region(formed) for formed in formation.regions],
+        "refused": [_candidate(c, "reason") for c in formation.refused],
+        "refused_counts": refusals(formation.refused),
+    }
+
+
+def _region(formed: Formed) -> Document:
+    place, region = formed.location, formed.region
+    cost = region.cost
+    return {
+        "kind": region.kind,
+        "subgraph": place.subgraph,
+        "operator": place.operator,
+        "root": text(place.kind),
+        "tensor": text(place.tensor),
+        "operators": len(region.operators),
+        "prologue": len(region.prologue),
+        "epilogue": len(region.epilogue),
+        "inputs": len(region.inputs),
+        "outputs": len(region.outputs),
+        "macs": cost.macs,
+        "bytes_in": cost.bytes_in,
+        "bytes_out": cost.bytes_out,
+        "bytes_constants": cost.bytes_constants,
+        "bytes_internal": cost.bytes_internal,
+        "scratch_bytes": cost.scratch,
+        "stock_us": round(cost.stock_us, 3),
+        "fused_us": round(cost.fused_us, 3),
+        "fallback_us": round(cost.fallback_us, 3),
+    }
+
+
+def target(profile: Target, default: str) -> Document:
+    """A hardware profile in the document of `litefuse targets`."""
+    names = ("l1", "l2", "l3", "memory")
+    return {
+        "name": profile.name,
+        "description": text(profile.description),
+        "default": profile.name == default,
+        "regions": profile.delegate,
+        "cores": profile.cores,
+        "simd_bits": profile.simd_bits,
+        "cache_bytes": {name: getattr(profile, name) for name in names[:3]},
+        "bandwidth_gb_per_s": dict(zip(names, profile.bandwidth, strict=True)),
+        "peak_f32_gflop_per_s": profile.peak_f32,
+        "peak_int8_gop_per_s": profile.peak_int8,
+        "stock_operator_us": profile.stock_us,
+        "region_us": profile.region_us,
+        "fallback_us": profile.fallback_us,
+        "dot_products": profile.has_dotprod,
+        "types": list(profile.types),
     }
 
 
@@ -291,6 +364,7 @@ def comparison(result: CheckResult) -> Document:
     return {
         "ok": result.ok,
         "runs": result.runs,
+        "regions": result.regions,
         "skipped": result.skipped,
         "notes": [text(n) for n in result.notes],
         "outputs": [
@@ -447,6 +521,92 @@ def packing(file: str, buffers: int, found: Packing, capacity: int | None, outpu
         "outputs": {kind: text(path) for kind, path in outputs.items()},
         "seconds": round(found.seconds, 3),
     }
+
+
+# -- bench ---------------------------------------------------------------------------------------------------------
+
+
+def benchmark(result: BenchResult) -> Document:
+    """What `litefuse bench` measured."""
+    return {
+        "files": [text(f) for f in result.files],
+        "runtime": {"name": result.runtime, "version": result.runtime_version},
+        "delegate": None if result.delegate is None else text(result.delegate),
+        "machine": {"architecture": result.machine, "processors": result.processors},
+        "pinned": result.pinned,
+        "threads": result.threads,
+        "rounds": result.rounds,
+        "warmup": result.warmup,
+        "contenders": [_contender(c) for c in result.contenders],
+        "profile": None if result.profile is None else _profile(result.profile),
+        "notes": [text(n) for n in result.notes],
+    }
+
+
+def _contender(one: Contender) -> Document:
+    latency, ratio = one.latency, one.ratio
+    return {
+        "name": one.name,
+        "file": text(one.file),
+        "file_bytes": one.file_bytes,
+        "kernels": "xnnpack" if one.xnnpack else "builtin",
+        "delegate": one.delegate,
+        "failure": None if one.failure is None else text(one.failure),
+        "latency": None
+        if latency is None
+        else {
+            "runs": latency.runs,
+            "p50_ms": _time(latency.p50),
+            "p90_ms": _time(latency.p90),
+            "p99_ms": _time(latency.p99),
+            "min_ms": _time(latency.least),
+            "max_ms": _time(latency.most),
+            "jitter": round(latency.jitter, 4),
+        },
+        "ratio": None
+        if ratio is None
+        else {
+            "median": round(ratio.median, 4),
+            "low": round(ratio.low, 4),
+            "high": round(ratio.high, 4),
+            "verdict": ratio.verdict,
+        },
+        "first_start_ms": _time(one.first_start_ms),
+        "start_ms": _time(one.start_ms),
+        "peak_bytes": one.peak_bytes,
+        "own_bytes": one.own_bytes,
+        "arena_bytes": one.arena_bytes,
+        "scratch_bytes": one.scratch_bytes,
+        "regions": one.regions,
+        "refused": [{"what": text(r.what), "reason": text(r.reason)} for r in one.refused],
+    }
+
+
+def _profile(profile: Profile) -> Document:
+    return {
+        "file": text(profile.file),
+        "runs": profile.runs,
+        "run_ms": _time(profile.ms),
+        "outside_ms": _time(profile.outside_ms),
+        "regions": [
+            {
+                "name": text(region.name),
+                "position": region.position,
+                "ms": _time(region.ms),
+                "share": round(region.share, 6),
+                "operators": [
+                    {"operator": text(t.operator), "ms": _time(t.ms), "share": round(t.share, 6)}
+                    for t in region.operators
+                ],
+            }
+            for region in profile.regions
+        ],
+    }
+
+
+def _time(milliseconds: float | None) -> float | None:
+    """To the nanosecond."""
+    return None if milliseconds is None else round(milliseconds, 6)
 
 
 # -- rules ---------------------------------------------------------------------------------------------------------

@@ -257,6 +257,7 @@ def conversion(out: Console, document: Document) -> None:
         _section(out, Text(f"no rule applies{rest}"), "Applied")
     _frozen(out, d["frozen"])
     _budgeted(out, d["memory"])
+    _regions(out, d["regions"])
     _refusals(out, d["refused_counts"])
     notes = list(d["notes"])
     if d["not_run"]:
@@ -273,6 +274,8 @@ def conversion(out: Console, document: Document) -> None:
         _section(out, Text("not run, so nothing was compared", "bold yellow"), "Check")
     else:
         comparison(out, d["check"])
+    if d["delegate_check"] is not None and not d["delegate_check"]["skipped"]:
+        comparison(out, d["delegate_check"])
     if d["output"]:
         compared = d["check"] is not None and not d["check"]["skipped"]
         out.print()
@@ -299,11 +302,85 @@ def explanation(out: Console, document: Document) -> None:
                     grid.add_row("the model", c[why])
             _section(out, grid, f"{title}: {rule} ({len(candidates)}, {candidates[0]['numerics']})")
     _frozen(out, d["frozen"])
+    _regions_explained(out, d["regions"])
     if d["notes"]:
         grid = _grid("left")
         for note in d["notes"]:
             grid.add_row(note)
         _section(out, grid, "Notes")
+
+
+def _regions(out: Console, document: Document | None) -> None:
+    """The regions by kind."""
+    if document is None:
+        return
+    d = document
+    if not d["regions"]:
+        _section(out, Text(f"none pays on {d['target']}"), "Regions")
+    else:
+        grid = _grid("right", "left", "left")
+        for kind, count in sorted(d["kinds"].items(), key=lambda item: -item[1]):
+            members = sum(r["operators"] for r in d["regions"] if r["kind"] == kind)
+            grid.add_row(str(count), kind, _plural(members, "operator"))
+        _section(out, grid, f"Regions for {d['target']}, packaged as {d['package']}")
+        rows = [
+            ("covered", f"{d['covered']} of {_plural(d['operators'], 'operator')}"),
+            ("scratch memory", f"{d['scratch_bytes']:,} bytes for all regions"),
+            ("estimate", f"{_us(d['stock_us'])} in the stock runtime, {_us(d['gain_us'])} less with regions"),
+        ]
+        _indented(out, _items(rows))
+    _refusals(out, d["refused_counts"], "No regions")
+
+
+def _regions_explained(out: Console, document: Document | None) -> None:
+    """Every region with the figures that decided about it, and every place without one."""
+    if document is None:
+        return
+    groups: dict[str, list[Document]] = {}
+    for region in document["regions"]:
+        groups.setdefault(region["kind"], []).append(region)
+    for kind, found in groups.items():
+        grid = _grid("left", "right", "right", "right", "right", "left")
+        grid.add_row("root", "operators", "stock", "fused", "alone", "bytes in + out, inside")
+        for r in found:
+            where = f"{r['root']} #{r['operator']}" + (f" of subgraph {r['subgraph']}" if r["subgraph"] else "")
+            moved = f"{amount(r['bytes_in'] + r['bytes_out'], 'B')}, {amount(r['bytes_internal'], 'B')}"
+            grid.add_row(
+                where, str(r["operators"]), _us(r["stock_us"]), _us(r["fused_us"]), f"+{_us(r['fallback_us'])}", moved
+            )
+        _section(out, grid, f"Region: {kind} ({len(found)}, {document['target']})")
+    refused: dict[str, list[Document]] = {}
+    for candidate in document["refused"]:
+        refused.setdefault(candidate["rule"], []).append(candidate)
+    for kind, candidates in refused.items():
+        grid = _grid("left", "left")
+        for c in candidates:
+            where = f"{c['kind']} #{c['operator']}" + (f" of subgraph {c['subgraph']}" if c["subgraph"] else "")
+            grid.add_row(where, f"`{c['tensor']}`: {c['reason']}")
+        _section(out, grid, f"No region: {kind} ({len(candidates)})")
+
+
+def _us(value: float) -> str:
+    """A time in microseconds, in a unit that suits it."""
+    return f"{value / 1000:,.2f} ms" if value >= 1000 else f"{value:.1f} us"
+
+
+def targets(out: Console, documents: Sequence[Document]) -> None:
+    """Lists hardware profiles."""
+    grid = _grid("left", "right", "right", "right", "right", "left")
+    grid.add_row("target", "L1/L2/L3 KiB", "GB/s memory", "f32 GFLOP/s", "int8 GOP/s", "what it is")
+    for d in documents:
+        caches = "/".join(str(size // 1024) if size else "-" for size in d["cache_bytes"].values())
+        name = Text(d["name"], "bold") + Text(" (default)" if d["default"] else "")
+        grid.add_row(
+            name,
+            caches,
+            f"{d['bandwidth_gb_per_s']['memory']:g}",
+            f"{d['peak_f32_gflop_per_s']:g}",
+            f"{d['peak_int8_gop_per_s']:g}",
+            d["description"],
+        )
+    _indented(out, grid, 0)
 
 
 def _frozen(out: Console, document: Document | None) -> None:
@@ -368,7 +445,7 @@ def _before_after(before: Document, after: Document, *, sized: bool) -> Table:
     return grid
 
 
-def _refusals(out: Console, refusals: Sequence[Document]) -> None:
+def _refusals(out: Console, refusals: Sequence[Document], title: str = "Declined") -> None:
     if not refusals:
         return
     grid = _grid("right", "left")
@@ -379,7 +456,7 @@ def _refusals(out: Console, refusals: Sequence[Document]) -> None:
     rest = sum(r["count"] for r in refusals[_TOP:])
     if rest:
         grid.add_row(str(rest), "for other reasons; --json lists them all")
-    _section(out, grid, "Declined")
+    _section(out, grid, title)
 
 
 def comparison(out: Console, document: Document) -> None:
@@ -404,9 +481,11 @@ def comparison(out: Console, document: Document) -> None:
     hidden = len(d["outputs"]) - 4 * _TOP
     if hidden > 0:
         grid.add_row(f"and {hidden} more outputs", "", "", "", "")
-    _section(out, grid, "Check")
+    delegate = d["regions"] is not None
+    _section(out, grid, "Check with the delegate" if delegate else "Check")
     verdict = Text("  same", "bold green") if d["ok"] else Text("  different", "bold red")
-    out.print(verdict + Text(f" on {_plural(d['runs'], 'run')}"))
+    by = f", {_plural(d['regions'], 'region')} by the delegate" if delegate else ""
+    out.print(verdict + Text(f" on {_plural(d['runs'], 'run')}{by}"))
     for note in d["notes"]:
         _indented(out, Text(note))
 
@@ -566,6 +645,108 @@ def _packing(out: Console, d: Document) -> None:
         rows.insert(1, ("capacity", f"{d['capacity']:,} bytes: {verdict}"))
     _section(out, _items(rows))
     _outputs(out, d["outputs"], "")
+
+
+# -- bench ---------------------------------------------------------------------------------------------------------
+
+_MOST_OPERATORS = 8  # of a region in a profile
+
+
+def benchmark(out: Console, document: Document) -> None:
+    """Shows latencies, start and memory of the contenders, and where the time goes if that was measured."""
+    d = clean(document)
+    out.print(Text(" against ".join(d["files"]), "bold"))
+    _section(out, _items(_conditions(d)))
+    _latencies(out, d["contenders"])
+    grid = _grid("left", "right", "right", "right", "right", "right", "right", "right")
+    titles = "first start", "start", "peak memory", "the model's", "arena", "scratch", "file"
+    grid.add_row("", *titles, style="dim")
+    for c in d["contenders"]:
+        sizes = (c[key] for key in ("peak_bytes", "own_bytes", "arena_bytes", "scratch_bytes", "file_bytes"))
+        times = _milliseconds(c["first_start_ms"]), _milliseconds(c["start_ms"])
+        grid.add_row(c["name"], *times, *("-" if n is None else amount(n, "B") for n in sizes))
+    _section(out, grid, "Start and memory")
+    _profiled(out, d["profile"])
+    if d["notes"]:
+        grid = _grid("left")
+        for note in d["notes"]:
+            grid.add_row(note)
+        _section(out, grid, "Notes")
+
+
+def _conditions(d: Document) -> list[tuple[str, str]]:
+    """What was run on what, and how."""
+    runtime, machine = d["runtime"], d["machine"]
+    pinned = ", ".join(map(str, d["pinned"]))
+    bound = f", all bound to {'processor' if len(d['pinned']) == 1 else 'processors'} {pinned}" if pinned else ""
+    ran = sum(c["latency"] is not None for c in d["contenders"])
+    made = {1: "round", 2: "interleaved pair"}.get(ran, "interleaved round")
+    xnnpack = " with XNNPACK" if all(c["kernels"] == "xnnpack" for c in d["contenders"]) else ""
+    regions = [c["regions"] for c in d["contenders"] if c["regions"] is not None]
+    claimed = f"; runs {_plural(regions[-1], 'region')}" if regions else "; not used"
+    return [
+        ("runtime", f"{runtime['name']} {runtime['version']}{xnnpack}, {_plural(d['threads'], 'thread')}"),
+        ("machine", f"{machine['architecture']}, {_plural(machine['processors'], 'processor')}{bound}"),
+        ("delegate", d["delegate"] + claimed if d["delegate"] else "none"),
+        ("measured", f"{_plural(d['rounds'], made)} after {_plural(d['warmup'], 'round')} to warm up"),
+    ]
+
+
+def _latencies(out: Console, contenders: Sequence[Document]) -> None:
+    base = contenders[0]["name"]
+    grid = _grid("left", "right", "right", "right", "right", "right", "left")
+    grid.add_row("", "runs", "p50", "p90", "p99", "jitter", f"time relative to {base}", style="dim")
+    for c in contenders:
+        latency = c["latency"]
+        if latency is None:
+            continue
+        times = (_milliseconds(latency[key]) for key in ("p50_ms", "p90_ms", "p99_ms"))
+        jitter = f"{latency['jitter'] * 100:.0f} %"
+        grid.add_row(c["name"], str(latency["runs"]), *times, jitter, _ratio(c["ratio"]))
+    _section(out, grid, "Latency")
+    for c in contenders:
+        if c["failure"]:
+            _indented(out, Text(f"{c['name']}: not run: {c['failure']}", "bold red"))
+
+
+def _ratio(ratio: Document | None) -> Text:
+    """A ratio in words and numbers; losses are said as plainly as gains."""
+    if ratio is None:
+        return Text()
+    words = "SLOWER" if ratio["verdict"] == "slower" else ratio["verdict"]
+    style = {"faster": "bold green", "slower": "bold red"}.get(ratio["verdict"], "")
+    median, low, high = (f"{ratio[key]:.3f}" for key in ("median", "low", "high"))
+    return Text.assemble(f"{median} (quartiles {low} to {high}): ", (words, style))
+
+
+def _milliseconds(value: float | None) -> str:
+    """Milliseconds to three figures, microseconds below one."""
+    if value is None:
+        return "-"
+    return f"{value * 1e3:.1f} us" if value < 1 else f"{value:.3g} ms" if value < 999.5 else f"{value:,.0f} ms"
+
+
+def _profiled(out: Console, profile: Document | None) -> None:
+    if profile is None:
+        return
+    grid = _grid("right", "right", "left")
+    grid.add_row("of a run", "share", "", style="dim")
+
+    def row(name: str, ms: float, share: float, style: str = "") -> None:
+        grid.add_row(_milliseconds(ms), f"{share * 100:.1f} %", Text(name, style))
+
+    rest = {"name": "outside of regions", "position": None, "ms": profile["outside_ms"], "operators": []}
+    rest["share"] = profile["outside_ms"] / profile["run_ms"] if profile["run_ms"] else 0.0
+    for region in sorted([*profile["regions"], rest], key=lambda r: -r["ms"]):
+        name = region["name"] + ("" if region["position"] is None else f" #{region['position']}")
+        row(name, region["ms"], region["share"], "bold")
+        for t in region["operators"][:_MOST_OPERATORS]:
+            row(f"  {_brief(t['operator'], out)}", t["ms"], t["share"])
+        rest_of = region["operators"][_MOST_OPERATORS:]
+        if rest_of:
+            ms, share = sum(t["ms"] for t in rest_of), sum(t["share"] for t in rest_of)
+            row(f"  and {_plural(len(rest_of), 'operator')} more", ms, share)
+    _section(out, grid, f"Profile: {_milliseconds(profile['run_ms'])} a run, of {_plural(profile['runs'], 'run')}")
 
 
 # -- rules ---------------------------------------------------------------------------------------------------------

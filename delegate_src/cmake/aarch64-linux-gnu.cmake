@@ -1,0 +1,14 @@
+# Builds for 64-bit Arm Linux with Debian's cross compiler; tests run under qemu. LITEFUSE_AARCH64_ROOT is a directory with
+# the libraries of such a system (tests/aarch64.sh makes one).
+set(CMAKE_SYSTEM_NAME Linux)
+set(CMAKE_SYSTEM_PROCESSOR aarch64)
+set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
+set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
+set(CMAKE_TRY_COMPILE_PLATFORM_VARIABLES LITEFUSE_AARCH64_ROOT)
+set(CMAKE_FIND_ROOT_PATH ${LITEFUSE_AARCH64_ROOT})
+set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
+set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
+set(CMAKE_LIBRARY_ARCHITECTURE aarch64-linux-gnu)
+set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64;-cpu;cortex-a76;-L;${LITEFUSE_AARCH64_ROOT})
