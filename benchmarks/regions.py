@@ -29,14 +29,11 @@ from typing import Any
 import numpy as np
 
 from litefuse.convert import convert
-from litefuse.delegates.cost import CostModel, Roofline
+from litefuse.delegates.cost import Roofline
+from litefuse.delegates.formation import Formation, form
 from litefuse.delegates.network import Network
-from litefuse.delegates.package import package
-from litefuse.delegates.partition import partition
 from litefuse.delegates.runtime import load, report
 from litefuse.delegates.targets import Target, target
-from litefuse.fusions.pipeline import decompositions
-from litefuse.graph import Graph
 from litefuse.inputs import Case, Feed, Graphs
 from litefuse.interface import entries
 from litefuse.isolation import ChildFailure, in_child
@@ -56,29 +53,10 @@ class Eager(Roofline):
         return 0.0
 
 
-def formed(model: Model, profile: Target, eager: bool, mode: str) -> tuple[Model, Counter[str], int, int]:
-    """A packaged copy, its regions by kind, the operators that they cover, and how many there are in all."""
-    from litefuse.delegates.cost import within_budget
-
+def formed(model: Model, profile: Target, eager: bool, mode: str) -> tuple[Model, Formation]:
+    """A packaged copy, and its regions."""
     model = deepcopy(model)
-    cost: CostModel | None = Eager(profile) if eager else None
-    left_alone = decompositions(model)
-    parts = {
-        i: partition(Graph(model, i), profile, model=cost) for i in range(len(model.subgraphs)) if i not in left_alone
-    }
-    regions = {i: part.regions for i, part in parts.items()}
-    if mode == "composite" and not eager:
-        kept, _ = within_budget(
-            [r for found in regions.values() for r in found], sum(p.stock_us for p in parts.values())
-        )
-        stays = {id(r) for r in kept}
-        regions = {i: [r for r in found if id(r) in stays] for i, found in regions.items()}
-    everything = [r for found in regions.values() for r in found]
-    kinds = Counter(r.kind for r in everything)
-    covered = len({id(op) for r in everything for op in r.operators})
-    operators = sum(len(s.operators) for i, s in enumerate(model.subgraphs) if i not in left_alone)
-    package(model, regions, mode, profile.name)
-    return model, kinds, covered, operators
+    return model, form(model, profile, mode, cost_model=Eager(profile) if eager else None)
 
 
 class Runner:
@@ -153,11 +131,12 @@ def one(path: str, options: dict[str, Any], say: Any) -> dict[str, Any]:
     original = to_bytes(plain)
     profile = target(options["target"])
     start = time.perf_counter()
-    model, kinds, covered, operators = formed(plain, profile, options["eager"], "composite")
+    model, formation = formed(plain, profile, options["eager"], "composite")
+    kinds = Counter(formation.kinds())
     row: dict[str, Any] = {
         "kinds": dict(kinds.most_common()),
-        "covered": covered,
-        "operators": operators,
+        "covered": formation.covered,
+        "operators": formation.operators,
         "seconds": time.perf_counter() - start,
     }
     say("running the original")
@@ -165,11 +144,14 @@ def one(path: str, options: dict[str, Any], say: Any) -> dict[str, Any]:
     graphs = Graphs(plain)
     feeds = [Feed(port, entry, graphs) for port in entry.inputs]
     sets = [[f.values(Case("normal"), f.shape(1, None), seed) for f in feeds] for seed in range(2)]
+    row["kernels"] = kernels = ["BUILTIN_REF", "BUILTIN_WITHOUT_DEFAULT_DELEGATES"]
     try:
-        reference = Runner(original, "BUILTIN_REF")
-        builtin = Runner(original, "BUILTIN_WITHOUT_DEFAULT_DELEGATES")
-        want = [reference(values) for values in sets]
-        by_builtin = [builtin(values) for values in sets]
+        try:
+            want, by_builtin = ([Runner(original, kind)(values) for values in sets] for kind in kernels)
+        except (ValueError, RuntimeError):
+            # Some custom operators are known to XNNPACK only.
+            kernels[:] = ["AUTO", "AUTO"]
+            want = by_builtin = [Runner(original, "AUTO")(values) for values in sets]
     except (ValueError, RuntimeError) as error:
         row["not_run"] = str(error).splitlines()[0][:80]
         return row
@@ -177,7 +159,7 @@ def one(path: str, options: dict[str, Any], say: Any) -> dict[str, Any]:
     if kinds:
         data = to_bytes(model)
         say("running the composites without the delegate")
-        alone = Runner(data, "BUILTIN_WITHOUT_DEFAULT_DELEGATES")
+        alone = Runner(data, kernels[1])
         row["alone"] = max((difference(alone(v), w) for v, w in zip(sets, by_builtin, strict=True)), key=len)
         if options["seconds"]:
             stock, wrapped = Runner(original, "AUTO"), Runner(data, "AUTO")
@@ -187,7 +169,8 @@ def one(path: str, options: dict[str, Any], say: Any) -> dict[str, Any]:
         say("running the composites with the delegate")
         row["delegate"] = by_delegate(data, sets, want, row)
     say("forming a plan")
-    model, planned, _, _ = formed(plain, profile, options["eager"], "plan")
+    model, formation = formed(plain, profile, options["eager"], "plan")
+    planned = Counter(formation.kinds())
     row["planned"] = dict(planned.most_common())
     row["formed"] += [n for n in (sum(planned.values()),) if n]
     if planned:
@@ -198,7 +181,7 @@ def one(path: str, options: dict[str, Any], say: Any) -> dict[str, Any]:
 
 def by_delegate(data: bytes, sets: Sequence[Any], want: Sequence[Any], row: dict[str, Any]) -> str:
     delegate = load()
-    runner = Runner(data, "BUILTIN_REF", [delegate])
+    runner = Runner(data, row["kernels"][0], [delegate])
     told = report(delegate)
     row.setdefault("claimed", []).append(len(told["regions"]))
     row.setdefault("left", []).extend(f"{r['what']}: {r['reason']}" for r in told["refused"])

@@ -93,13 +93,18 @@ def test_attributes_name_inputs_outputs_and_places() -> None:
     assert found["scratch_bytes"] == 192
 
 
-def test_a_dynamic_dimension_leaves_no_plan_of_the_memory() -> None:
+def test_an_unknown_dimension_counts_as_one_and_an_unknown_rank_leaves_no_plan() -> None:
     b = Builder()
     x = b.input("x", [-1, 3])
-    y = b.op(Op.NEG, [b.op(Op.RELU, [x], shape=[-1, 3])], shape=[-1, 3])
+    y = b.op(Op.NEG, [b.op(Op.RELU, [x], name="relu", shape=[-1, 3])], shape=[-1, 3])
     model = b.model([y])
-    assert package(model, {0: [whole(model)]}).scratch_bytes == 0
-    assert attributes(model)[0]["places"] == []
+    ranked, free = deepcopy(model), deepcopy(model)
+    assert package(ranked, {0: [whole(ranked)]}).scratch_bytes == 64
+    assert attributes(ranked)[0]["places"] == [0, 0, 0]
+    hidden = free.subgraphs[0].tensors[free.subgraphs[0].operators[0].outputs[0]]
+    hidden.shape, hidden.shape_signature, hidden.has_rank = [], None, False
+    assert package(free, {0: [whole(free)]}).scratch_bytes == 0
+    assert attributes(free)[0]["places"] == []
 
 
 @pytest.mark.parametrize("mode", ["composite", "plan", "custom"])

@@ -92,7 +92,7 @@ class Packaged(NamedTuple):
 
     regions: int
     scratch_bytes: int
-    """Memory that the delegate needs for the intermediates of all regions, which share it; 0 if no shape is known."""
+    """Memory that the delegate needs for the intermediates of all regions, which share it, at the file's shapes."""
     notes: list[str]
 
 
@@ -124,16 +124,15 @@ def package(model: Model, groups: Mapping[int, Sequence[Group]], mode: str = "co
         total = max([total, *(layout["scratch_bytes"] for layout in layouts)])
         if mode == "plan":
             subgraph = model.subgraphs[index]
-            subgraph.operators = _ordered(model, subgraph, [[op] for part in found for op in part.fresh])
+            subgraph.operators = _side_by_side(model, subgraph, found)
             number = {op: i for i, op in enumerate(subgraph.operators)}
             for part, layout in zip(found, layouts, strict=True):
-                operators = sorted(part.operators, key=number.__getitem__)
                 plans.append(
                     {
                         "kind": part.kind,
                         "subgraph": index,
-                        "operators": [number[op] for op in operators],
-                        "fingerprint": fingerprint(model, subgraph, operators),
+                        "operators": [number[op] for op in part.operators],
+                        "fingerprint": fingerprint(model, subgraph, part.operators),
                         **layout,
                     }
                 )
@@ -257,7 +256,9 @@ def _wrap(
     last = [max(position[op] for op in operators if op in position) for operators in inside]
     keys = {op: position[op] for op in subgraph.operators}
     keys.update({op: at for (op, *_), at in zip(result, last, strict=True)})
-    subgraph.operators = _sorted(model, subgraph, [*subgraph.operators, *(op for op, *_ in result)], keys)
+    subgraph.operators = _sorted(
+        model, subgraph, [*subgraph.operators, *(op for op, *_ in result)], keys, {op for op, *_ in result}
+    )
     return result
 
 
@@ -291,33 +292,39 @@ def _code(model: Model, kind: Op, custom: str | None) -> int:
     return len(model.operator_codes) - 1
 
 
-def _ordered(model: Model, subgraph: SubGraph, extra: Iterable[list[Operator]]) -> list[Operator]:
-    """The operators of a graph with others, each of which comes before the first that reads it."""
-    more = [op for group in extra for op in group]
-    if not more:
-        return subgraph.operators
-    keys = {op: i for i, op in enumerate(subgraph.operators)}
-    first: dict[int, int] = {}
-    for op, at in keys.items():
-        for tensor in op.inputs:
-            first.setdefault(tensor, at)
-    for op in reversed(more):
-        keys[op] = min((first[t] for t in op.outputs if t in first), default=len(keys))
-        for tensor in op.inputs:
-            first.setdefault(tensor, keys[op])
-    return _sorted(model, subgraph, [*more, *subgraph.operators], keys)
+def _side_by_side(model: Model, subgraph: SubGraph, parts: Sequence[_Part]) -> list[Operator]:
+    """The operators of a graph in an order in which those of each part follow each other.
+
+    Runtimes divide what a delegate claims as they come: where something that a region needs comes after its first
+    operator, they make two nodes of it.
+    """
+    position = {op: i for i, op in enumerate(subgraph.operators)}
+    inside = {op for part in parts for op in part.operators}
+    whole = {Operator(inputs=list(part.inputs), outputs=list(part.outputs)): part for part in parts}
+    keys = {op: position[op] for op in subgraph.operators if op not in inside}
+    keys.update({op: max(position[o] for o in part.operators if o in position) for op, part in whole.items()})
+    order = _sorted(model, subgraph, list(keys), keys, set(whole))
+    return [op for unit in order for op in (whole[unit].operators if unit in whole else [unit])]
 
 
 def _sorted(
-    model: Model, subgraph: SubGraph, operators: Sequence[Operator], keys: Mapping[Operator, int]
+    model: Model,
+    subgraph: SubGraph,
+    operators: Sequence[Operator],
+    keys: Mapping[Operator, int],
+    regions: set[Operator],
 ) -> list[Operator]:
-    """An order in which each operator comes after those it reads from, otherwise by key; state stays in its order."""
+    """An order in which each operator comes after those it reads from, otherwise by key; state stays in its order.
+
+    ``regions`` are those of the operators that stand for regions, which have no state.
+    """
     makers = {t: op for op in operators for t in op.outputs}
     needs: dict[Operator, set[Operator]] = {op: set() for op in operators}
     for op in operators:
         needs[op].update(makers[t] for t in op.inputs if t in makers and makers[t] is not op)
     previous: Operator | None = None
-    for op in sorted((o for o in operators if _has_state(model, subgraph, o)), key=lambda o: keys[o]):
+    stateful = [op for op in operators if op not in regions and _has_state(model, subgraph, op)]
+    for op in sorted(stateful, key=keys.__getitem__):
         if previous is not None:
             needs[op].add(previous)
         previous = op
@@ -345,14 +352,17 @@ def _has_state(model: Model, subgraph: SubGraph, op: Operator) -> bool:
     if any(t >= 0 and subgraph.tensors[t].is_variable for t in op.inputs):
         return True
     code = model.operator_codes[op.opcode_index]
-    return builtin_code(code) in NOT_PURE and not (code.custom_code or "").startswith(PREFIX) and not _is_ours(op)
+    return builtin_code(code) in NOT_PURE
 
 
 # -- scratch memory ------------------------------------------------------------------------------------------------
 
 
 def _scratch(graph: Graph, part: _Part) -> dict[str, Any]:
-    """Where the intermediates of a part lie, as attributes say it; nothing where a shape is not known."""
+    """Where the intermediates of a part lie, as attributes say it; nothing where the rank of one is not known.
+
+    Unknown dimensions count as in the file, which is 1: the delegate makes its own plan when they are larger.
+    """
     nothing = {"places": [], "scratch_bytes": 0}
     outputs = set(part.outputs)
     constant: set[int] = set()
@@ -369,8 +379,8 @@ def _scratch(graph: Graph, part: _Part) -> dict[str, Any]:
         for j, tensor in enumerate(op.outputs):
             if tensor in outputs or tensor in constant:
                 continue
-            shape = graph.static_shape(tensor)
-            bytes_ = None if shape is None else nbytes(graph.type(tensor), math.prod(shape))
+            shape = graph.shape(tensor)
+            bytes_ = None if shape is None else nbytes(graph.type(tensor), math.prod(max(d, 1) for d in shape))
             if bytes_ is None:
                 return nothing
             made[tensor], lives[tensor], size[tensor] = (i, j), [i, i], bytes_
