@@ -10,53 +10,14 @@
 namespace litefuse {
 namespace {
 
-enum class Mode {
-  kFloat,
-  kUInt8,
-  kInt8,
-  kInt16Narrow,  // int16 activations with 32-bit accumulators, which an int32 bias asks for
-  kInt16,
-  kHybridBatch,    // float inputs, quantised without a zero point; one scale of the weights
-  kHybridChannel,  // float inputs, quantised with a zero point; a scale per output channel
-};
-
-bool is_hybrid(Mode mode) { return mode == Mode::kHybridBatch || mode == Mode::kHybridChannel; }
-
 // What the three operators have in common: the arithmetic, but not which inputs meet which weights.
 class Convolution : public Kernel {
  protected:
-  // Sets mode_ and what it needs. `channels` are those of the output; all shapes are known to fit.
+  // Sets arithmetic_ and what it needs. `channels` are those of the output; all shapes are known to fit.
   Status prepare_arithmetic(const Operand& input, const Operand& weights, const Operand& bias, const Operand& output,
                             int32_t channels, Activation activation) {
-    LITEFUSE_REQUIRE(output.type() == input.type(), "its output is %s where the input is %s", name_of(output.type()),
-                     name_of(input.type()));
-    const Type type = weights.type();
-    Type needed = Type::kInt8;
-    Type bias_type = Type::kInt32;
-    switch (input.type()) {
-      case Type::kFloat32:
-        mode_ = type == Type::kInt8 ? Mode::kHybridBatch : Mode::kFloat;
-        needed = type == Type::kInt8 ? Type::kInt8 : Type::kFloat32;
-        bias_type = Type::kFloat32;
-        break;
-      case Type::kUInt8:
-        mode_ = Mode::kUInt8;
-        needed = Type::kUInt8;
-        break;
-      case Type::kInt8:
-        mode_ = Mode::kInt8;
-        break;
-      case Type::kInt16:
-        mode_ = bias.type() == Type::kInt32 ? Mode::kInt16Narrow : Mode::kInt16;
-        bias_type = bias.type() == Type::kInt32 ? Type::kInt32 : Type::kInt64;
-        break;
-      default:
-        return refuse("its input is %s", name_of(input.type()));
-    }
-    LITEFUSE_REQUIRE(type == needed, "its weights are %s where the input is %s", name_of(type), name_of(input.type()));
-    LITEFUSE_RETURN_IF_REFUSED(check_bias(bias, bias_type, channels));
-    if (mode_ == Mode::kFloat || is_hybrid(mode_)) {
-      if (is_hybrid(mode_)) LITEFUSE_RETURN_IF_REFUSED(check_symmetric_weights(weights, channels));
+    LITEFUSE_RETURN_IF_REFUSED(find_arithmetic(input, weights, bias, output, channels, &arithmetic_));
+    if (arithmetic_ == Arithmetic::kFloat || arithmetic_ == Arithmetic::kHybrid) {
       return activation_range(activation, &min_, &max_);
     }
     return find_requantization(input, weights, bias, output, channels, activation, &requantization_);
@@ -64,17 +25,17 @@ class Convolution : public Kernel {
 
   // Bytes of the quantised input; 0 unless hybrid.
   size_t scratch_bytes(const Shape& input) const {
-    if (!is_hybrid(mode_) || input.elements() == 0) return 0;
+    if (arithmetic_ != Arithmetic::kHybrid || input.elements() == 0) return 0;
     return HybridRows::bytes(input[0], input.elements() / input[0]);
   }
 
-  // Calls sums.run<Sum>(input, weights, input zero points per batch, weights' zero point, finish) for the types of this
-  // mode, where finish(sum, batch, channel, index) stores an output.
+  // Calls sums.run<Sum>(input, weights, input zero points per batch, weights' zero point, finish) for the types of
+  // arithmetic_, where finish(sum, batch, channel, index) stores an output.
   template <typename Sums>
   void run_with(const Sums& sums, const Operand& input, const Operand& weights, const Operand& bias,
                 const Operand& output, void* scratch) const {
-    switch (mode_) {
-      case Mode::kFloat: {
+    switch (arithmetic_) {
+      case Arithmetic::kFloat: {
         const float* b = bias.get<float>();
         float* out = output.mutable_get<float>();
         const float min = min_, max = max_;
@@ -85,21 +46,22 @@ class Convolution : public Kernel {
             });
         return;
       }
-      case Mode::kUInt8:
+      case Arithmetic::kUInt8:
         return run_integers<uint32_t, uint8_t, uint8_t, int32_t>(sums, input, weights, bias, output);
-      case Mode::kInt8:
+      case Arithmetic::kInt8:
         return run_integers<uint32_t, int8_t, int8_t, int32_t>(sums, input, weights, bias, output);
-      case Mode::kInt16Narrow:
+      case Arithmetic::kInt16Narrow:
         return run_integers<uint32_t, int16_t, int8_t, int32_t>(sums, input, weights, bias, output);
-      case Mode::kInt16:
+      case Arithmetic::kInt16:
         return run_integers<uint64_t, int16_t, int8_t, int64_t>(sums, input, weights, bias, output);
-      case Mode::kHybridBatch:
-      case Mode::kHybridChannel:
+      case Arithmetic::kHybrid:
         return run_hybrid(sums, input, weights, bias, output, scratch);
     }
   }
 
-  Mode mode_ = Mode::kFloat;
+  Arithmetic arithmetic_ = Arithmetic::kFloat;
+  // Of hybrid arithmetic: whether the input gets a zero point.
+  bool asymmetric_ = true;
   // Whether TFLite takes the two scales of hybrid operators in one product before they meet the sum.
   bool scales_first_ = false;
 
@@ -126,14 +88,14 @@ class Convolution : public Kernel {
     const int64_t depth = input.elements() / batches;
     const HybridRows rows(scratch, batches);
     for (int32_t n = 0; n < batches; ++n) {
-      rows.quantize(input.get<float>() + n * depth, n, depth, mode_ == Mode::kHybridChannel);
+      rows.quantize(input.get<float>() + n * depth, n, depth, asymmetric_);
     }
     const std::vector<float>& scales = weights.quantization().scales;
     const bool per_channel = scales.size() > 1;
     const float* b = bias.get<float>();
     float* out = output.mutable_get<float>();
     const float min = min_, max = max_;
-    const bool scales_first = scales_first_ || mode_ == Mode::kHybridBatch;
+    const bool scales_first = scales_first_ || !asymmetric_;
     sums.template run<uint32_t>(
         rows.stored, weights.get<int8_t>(), [&rows](int32_t n) { return rows.zero_points[n]; }, 0,
         [&, b, out, min, max](uint32_t sum, int32_t n, int32_t c, int64_t i) {
@@ -189,12 +151,12 @@ class Conv2d : public Convolution {
     LITEFUSE_RETURN_IF_REFUSED(find_window("width", params.padding, input.shape[2], weights.shape[2], params.stride_w,
                                            params.dilation_w_factor, &sums_.x));
     LITEFUSE_RETURN_IF_REFUSED(prepare_arithmetic(input, weights, bias, call.outputs[0], channels, params.activation));
-    if (mode_ == Mode::kHybridBatch) {
+    if (arithmetic_ == Arithmetic::kHybrid) {
       // TFLite tells the two hybrid kinds apart by whether the scales differ, not by how many there are.
       const std::vector<float>& scales = weights.quantization().scales;
-      const bool differ = std::any_of(scales.begin(), scales.end(), [&](float s) { return s != scales[0]; });
-      if (differ) mode_ = Mode::kHybridChannel;
-      LITEFUSE_REQUIRE(differ || groups == 1, "it is grouped, its input is float and its int8 weights have one scale");
+      asymmetric_ = std::any_of(scales.begin(), scales.end(), [&](float s) { return s != scales[0]; });
+      LITEFUSE_REQUIRE(asymmetric_ || groups == 1,
+                       "it is grouped, its input is float and its int8 weights have one scale");
     }
     sums_.batches = input.shape[0];
     sums_.channels = channels;
@@ -273,15 +235,13 @@ class DepthwiseConv2d : public Convolution {
     LITEFUSE_REQUIRE(!bias.present() || bias.shape.rank() == 1, "its bias has %d dimensions where it needs 1",
                      bias.shape.rank());
     LITEFUSE_RETURN_IF_REFUSED(prepare_arithmetic(input, weights, bias, call.outputs[0], channels, params.activation));
-    LITEFUSE_REQUIRE(mode_ != Mode::kInt16Narrow, "its bias is int32 where int64 is needed");
-    if (mode_ == Mode::kHybridBatch) {
-      mode_ = Mode::kHybridChannel;
-      LITEFUSE_REQUIRE(static_cast<int64_t>(weights.quantization().scales.size()) == channels,
-                       "its input is float and its int8 weights have one scale for all channels");
-    }
+    LITEFUSE_REQUIRE(arithmetic_ != Arithmetic::kInt16Narrow, "its bias is int32 where int64 is needed");
+    const bool hybrid = arithmetic_ == Arithmetic::kHybrid;
+    LITEFUSE_REQUIRE(!hybrid || static_cast<int64_t>(weights.quantization().scales.size()) == channels,
+                     "its input is float and its int8 weights have one scale for all channels");
     // These two of TFLite's kernels believe the attribute; the others derive it from the shapes.
     const int32_t multiplier = channels / depth;
-    LITEFUSE_REQUIRE((mode_ != Mode::kInt16 && mode_ != Mode::kHybridChannel) || params.depth_multiplier == multiplier,
+    LITEFUSE_REQUIRE((arithmetic_ != Arithmetic::kInt16 && !hybrid) || params.depth_multiplier == multiplier,
                      "its depth multiplier says %d where the shapes say %d", params.depth_multiplier, multiplier);
     sums_.batches = input.shape[0];
     sums_.depth = depth;
@@ -372,7 +332,6 @@ class TransposeConv : public Convolution {
                      "its output of %d x %d does not come from an input of %d x %d", dims[1], dims[2], input.shape[1],
                      input.shape[2]);
     LITEFUSE_RETURN_IF_REFUSED(prepare_arithmetic(input, weights, bias, call.outputs[0], channels, params.activation));
-    if (mode_ == Mode::kHybridBatch) mode_ = Mode::kHybridChannel;
     sums_.batches = input.shape[0];
     sums_.depth = input.shape[3];
     sums_.channels = channels;
@@ -384,7 +343,7 @@ class TransposeConv : public Convolution {
   void run(const Call& call) const override {
     const Operand &weights = call.inputs[1], &input = call.inputs[2], &output = call.outputs[0];
     const Operand bias = optional_input(call, 3);
-    if (mode_ == Mode::kHybridChannel) return run_hybrid(input, weights, bias, output, call.scratch);
+    if (arithmetic_ == Arithmetic::kHybrid) return run_hybrid(input, weights, bias, output, call.scratch);
     run_with(sums_, input, weights, bias, output, call.scratch);
   }
 

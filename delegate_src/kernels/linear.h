@@ -98,6 +98,49 @@ inline Status check_bias_scale(const Operand& input, const Operand& weights, con
   return Status();
 }
 
+// What is multiplied, and what sums are made of.
+enum class Arithmetic {
+  kFloat,
+  kUInt8,
+  kInt8,
+  kInt16Narrow,  // int16 activations and int8 weights with 32-bit accumulators, which an int32 bias asks for
+  kInt16,        // the same with 64-bit accumulators
+  kHybrid,       // float activations, quantised on the way in, and int8 weights
+};
+
+// The arithmetic that the types of the operands ask for; the bias may be absent.
+inline Status find_arithmetic(const Operand& input, const Operand& weights, const Operand& bias, const Operand& output,
+                              int64_t channels, Arithmetic* result) {
+  LITEFUSE_REQUIRE(output.type() == input.type(), "its output is %s where the input is %s", name_of(output.type()),
+                   name_of(input.type()));
+  Type needed = Type::kInt8;
+  Type bias_type = Type::kInt32;
+  switch (input.type()) {
+    case Type::kFloat32:
+      *result = weights.type() == Type::kInt8 ? Arithmetic::kHybrid : Arithmetic::kFloat;
+      if (*result == Arithmetic::kFloat) needed = Type::kFloat32;
+      bias_type = Type::kFloat32;
+      break;
+    case Type::kUInt8:
+      *result = Arithmetic::kUInt8;
+      needed = Type::kUInt8;
+      break;
+    case Type::kInt8:
+      *result = Arithmetic::kInt8;
+      break;
+    case Type::kInt16:
+      *result = bias.type() == Type::kInt32 ? Arithmetic::kInt16Narrow : Arithmetic::kInt16;
+      if (*result == Arithmetic::kInt16) bias_type = Type::kInt64;
+      break;
+    default:
+      return refuse("its input is %s", name_of(input.type()));
+  }
+  LITEFUSE_REQUIRE(weights.type() == needed, "its weights are %s where the input is %s", name_of(weights.type()),
+                   name_of(input.type()));
+  LITEFUSE_RETURN_IF_REFUSED(check_bias(bias, bias_type, channels));
+  return *result == Arithmetic::kHybrid ? check_symmetric_weights(weights, channels) : Status();
+}
+
 // ---- From an accumulator to the stored output.
 
 struct Requantization {

@@ -40,15 +40,15 @@ class FullyConnected : public Kernel {
       shape = {static_cast<int32_t>(rows_), units_};
     }
     LITEFUSE_REQUIRE(call.outputs[0].shape.assign(shape), "its output is too large");
-    call.scratch_bytes = mode_ == Mode::kHybrid ? HybridRows::bytes(rows_, depth_) : 0;
+    call.scratch_bytes = arithmetic_ == Arithmetic::kHybrid ? HybridRows::bytes(rows_, depth_) : 0;
     return Status();
   }
 
   void run(const Call& call) const override {
     const Operand &input = call.inputs[0], &weights = call.inputs[1], &output = call.outputs[0];
     const Operand bias = call.has(2) ? call.inputs[2] : Operand();
-    switch (mode_) {
-      case Mode::kFloat: {
+    switch (arithmetic_) {
+      case Arithmetic::kFloat: {
         const float* b = bias.get<float>();
         float* out = output.mutable_get<float>();
         const float *x = input.get<float>(), *w = weights.get<float>();
@@ -58,58 +58,29 @@ class FullyConnected : public Kernel {
         });
         return;
       }
-      case Mode::kUInt8:
+      case Arithmetic::kUInt8:
         return run_integers<uint32_t, uint8_t, uint8_t, int32_t>(input, weights, bias, output);
-      case Mode::kInt8:
+      case Arithmetic::kInt8:
         return run_integers<uint32_t, int8_t, int8_t, int32_t>(input, weights, bias, output);
-      case Mode::kInt16Narrow:
+      case Arithmetic::kInt16Narrow:
         return run_integers<uint32_t, int16_t, int8_t, int32_t>(input, weights, bias, output);
-      case Mode::kInt16:
+      case Arithmetic::kInt16:
         return run_integers<uint64_t, int16_t, int8_t, int64_t>(input, weights, bias, output);
-      case Mode::kHybrid:
+      case Arithmetic::kHybrid:
         return run_hybrid(input, weights, bias, output, call.scratch);
     }
   }
 
  private:
-  enum class Mode { kFloat, kUInt8, kInt8, kInt16Narrow, kInt16, kHybrid };
-
   Status prepare_arithmetic(const FullyConnectedParams& params, const Operand& input, const Operand& weights,
                             const Operand& bias, const Operand& output) {
-    LITEFUSE_REQUIRE(output.type() == input.type(), "its output is %s where the input is %s", name_of(output.type()),
-                     name_of(input.type()));
-    const Type type = weights.type();
-    Type needed = Type::kInt8;
-    Type bias_type = Type::kInt32;
-    switch (input.type()) {
-      case Type::kFloat32:
-        mode_ = type == Type::kInt8 ? Mode::kHybrid : Mode::kFloat;
-        needed = type == Type::kInt8 ? Type::kInt8 : Type::kFloat32;
-        bias_type = Type::kFloat32;
-        break;
-      case Type::kUInt8:
-        mode_ = Mode::kUInt8;
-        needed = Type::kUInt8;
-        break;
-      case Type::kInt8:
-        mode_ = Mode::kInt8;
-        break;
-      case Type::kInt16:
-        mode_ = bias.type() == Type::kInt32 ? Mode::kInt16Narrow : Mode::kInt16;
-        bias_type = bias.type() == Type::kInt32 ? Type::kInt32 : Type::kInt64;
-        break;
-      default:
-        return refuse("its input is %s", name_of(input.type()));
-    }
-    LITEFUSE_REQUIRE(type == needed, "its weights are %s where the input is %s", name_of(type), name_of(input.type()));
-    LITEFUSE_RETURN_IF_REFUSED(check_bias(bias, bias_type, units_));
-    if (mode_ == Mode::kFloat) return activation_range(params.activation, &min_, &max_);
-    if (mode_ == Mode::kHybrid) {
+    LITEFUSE_RETURN_IF_REFUSED(find_arithmetic(input, weights, bias, output, units_, &arithmetic_));
+    if (arithmetic_ == Arithmetic::kFloat) return activation_range(params.activation, &min_, &max_);
+    if (arithmetic_ == Arithmetic::kHybrid) {
       asymmetric_ = params.asymmetric_quantize_inputs;
       // TFLite adds up rows of weights for this once and never again.
       LITEFUSE_REQUIRE(!asymmetric_ || weights.constant(),
                        "its weights are computed at run time and its input is quantised with a zero point");
-      LITEFUSE_RETURN_IF_REFUSED(check_symmetric_weights(weights, units_));
       LITEFUSE_RETURN_IF_REFUSED(activation_range(params.activation, &min_, &max_));
       // Unlike the other kernels this one lets infinity pass when nothing clamps.
       constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -126,7 +97,7 @@ class FullyConnected : public Kernel {
     LITEFUSE_RETURN_IF_REFUSED(check_one_scale(output, "output"));
     const bool per_channel = weights.quantization().per_channel();
     if (per_channel) {
-      LITEFUSE_REQUIRE(mode_ != Mode::kUInt8, "its uint8 weights are quantised per channel");
+      LITEFUSE_REQUIRE(arithmetic_ != Arithmetic::kUInt8, "its uint8 weights are quantised per channel");
       LITEFUSE_REQUIRE(weights.quantization().axis == 0, "its weights are quantised along axis %d, not 0",
                        weights.quantization().axis);
       LITEFUSE_RETURN_IF_REFUSED(check_symmetric_weights(weights, units_));
@@ -191,7 +162,7 @@ class FullyConnected : public Kernel {
     });
   }
 
-  Mode mode_ = Mode::kFloat;
+  Arithmetic arithmetic_ = Arithmetic::kFloat;
   int64_t rows_ = 0;
   int32_t units_ = 0, depth_ = 0;
   float min_ = 0.0f, max_ = 0.0f;

@@ -169,7 +169,7 @@ Status Executor::plan_scratch() {
   }
   const size_t tensors = pieces.size();
   // The file's plan holds for the tensors, if it fits the shapes of this run.
-  follows_plan_ = !advice_.places.empty() && advice_.places.size() == tensors;
+  follows_plan_ = advice_.places.size() == tensors;
   if (follows_plan_) {
     for (const Advice::Place& place : advice_.places) {
       const bool known = place.op >= 0 && place.op <= last_step && place.output >= 0 &&
