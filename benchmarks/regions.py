@@ -22,16 +22,15 @@ import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from litefuse.convert import convert
-from litefuse.delegates.cost import Roofline
+from litefuse.delegates.cost import Eager
 from litefuse.delegates.formation import Formation, form
-from litefuse.delegates.network import Network
 from litefuse.delegates.runtime import load, report
 from litefuse.delegates.targets import Target, target
 from litefuse.inputs import Case, Feed, Graphs
@@ -39,18 +38,6 @@ from litefuse.interface import entries
 from litefuse.isolation import ChildFailure, in_child
 from litefuse.runtime import quiet, runtime
 from litefuse.schema import Model, deepcopy, to_bytes
-
-
-class Eager(Roofline):
-    """Holds that every region pays."""
-
-    def fused_us(self, network: Network, members: Collection[int], copies: Collection[int] = ()) -> float:
-        """Nothing."""
-        return 0.0
-
-    def fallback_us(self, network: Network, inputs: Sequence[int], outputs: Sequence[int]) -> float:
-        """Nothing."""
-        return 0.0
 
 
 def formed(model: Model, profile: Target, eager: bool, mode: str) -> tuple[Model, Formation]:

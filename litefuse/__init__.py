@@ -22,6 +22,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from litefuse.bench import BenchResult as BenchResult
+    from litefuse.bench import bench as bench
     from litefuse.check import CheckResult as CheckResult
     from litefuse.check import check as check
     from litefuse.convert import Conversion as Conversion
@@ -38,12 +40,14 @@ __version__ = "0.1.0"
 
 # Public name -> where it lives.
 _PLACES = {
+    "BenchResult": "litefuse.bench:BenchResult",
     "CheckResult": "litefuse.check:CheckResult",
     "Conversion": "litefuse.convert:Conversion",
     "Explanation": "litefuse.convert:Explanation",
     "LitefuseError": "litefuse.errors:LitefuseError",
     "Model": "litefuse.schema.model:Model",
     "Planned": "litefuse.plan:Planned",
+    "bench": "litefuse.bench:bench",
     "check": "litefuse.check:check",
     "convert": "litefuse.convert:convert",
     "explain": "litefuse.convert:explain",
@@ -52,6 +56,7 @@ _PLACES = {
 }
 
 __all__ = [
+    "BenchResult",
     "CheckResult",
     "Conversion",
     "Explanation",
@@ -59,6 +64,7 @@ __all__ = [
     "Model",
     "Planned",
     "__version__",
+    "bench",
     "check",
     "convert",
     "explain",
@@ -68,7 +74,7 @@ __all__ = [
 
 
 class _Package(ModuleType):
-    """The package itself, in which `check`, `convert` and `plan` are always the functions.
+    """The package itself, in which `bench`, `check`, `convert` and `plan` are always the functions.
 
     Importing the modules of the same names would otherwise put them there, at whatever time that happens.
     """

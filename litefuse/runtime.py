@@ -22,7 +22,8 @@ _MODULES = ("ai_edge_litert.interpreter", "tflite_runtime.interpreter", "tensorf
 
 class Runtime(NamedTuple):
     """An importable runtime: its name, version, its module, and what that calls `Interpreter` and
-    `OpResolverType`."""
+    `OpResolverType`.
+    """
 
     name: str
     version: str

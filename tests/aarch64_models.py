@@ -51,9 +51,9 @@ def main(root: Path, library: Path, directory: Path) -> int:
         tasks[name]["library"] = str(library)
     listed = directory / "tasks.json"
     listed.write_text(json.dumps(list(tasks.values())))
+    probe = Path(__file__).with_name("probe.py")
     done = subprocess.run(
-        ["qemu-aarch64", "-cpu", "cortex-a76", "-L", root, root / "usr/bin/python3.11", Path(__file__).with_name("probe.py")]
-        + [listed],
+        ["qemu-aarch64", "-cpu", "cortex-a76", "-L", root, root / "usr/bin/python3.11", probe, listed],
         env={"PYTHONHOME": str(root / "usr"), "PYTHONPATH": str(root / "opt/site"), "PATH": os.environ["PATH"]},
         capture_output=True,
         timeout=600,
@@ -76,7 +76,8 @@ def main(root: Path, library: Path, directory: Path) -> int:
         # Integers are the same to the bit; libm differs in the last place.
         fine = worst <= (0 if want[name][0].dtype.kind in "iu" else 1e-5)
         wrong += not fine
-        print(f"{name} on aarch64: {regions} regions, {'as here' if fine else 'DIFFERENT'} (largest difference {worst:.2g})")
+        verdict = "as here" if fine else "DIFFERENT"
+        print(f"{name} on aarch64: {regions} regions, {verdict} (largest difference {worst:.2g})")
     print(f"{len(tasks) - wrong} passed, {wrong} failed")
     return wrong
 

@@ -12,10 +12,7 @@ from litefuse.delegates.regions import Region
 from litefuse.delegates.targets import Target
 from litefuse.fusions.pipeline import Candidate, decompositions
 from litefuse.graph import Graph
-from litefuse.graph.declared import declare
 from litefuse.graph.graph import Location
-from litefuse.graph.infer import Facts, ShapeError, TensorSpec, infer_subgraph
-from litefuse.graph.infer.propagate import run
 from litefuse.schema.model import Model
 
 
@@ -91,20 +88,13 @@ def form(
         if index in left_alone:
             continue
         graph = Graph(model, index, keep)
-        _declare_ranks(graph)
         here = keep & {tensor.name for tensor in graph.tensors if tensor.name is not None}
         parts = partition(graph, target, disable=disable, keep=here, model=cost_model)
         result.operators += len(subgraph.operators)
         result.stock_us += parts.stock_us
         result.refused += parts.refused
-        found[index] = []
-        for region in parts.regions:
-            places[id(region)] = graph.where(region.root)
-            why = _misfit(graph, region)
-            if why is None:
-                found[index].append(region)
-            else:
-                result.refused.append(Candidate(region.kind, places[id(region)], False, why))
+        found[index] = parts.regions
+        places.update({id(region): graph.where(region.root) for region in parts.regions})
     everything = [region for regions in found.values() for region in regions]
     if mode == "composite":
         kept, dropped = within_budget(everything, result.stock_us)
@@ -114,34 +104,3 @@ def form(
     result.regions = [Formed(r, places[id(r)]) for regions in found.values() for r in regions]
     result.packaged = package(model, found, mode, target.name)
     return result
-
-
-def _declare_ranks(graph: Graph) -> None:
-    """Gives tensors of which the file says nothing the shape that follows from the inputs.
-
-    The delegate reads the file's shapes to find out whether it can run a region.
-    """
-    if all(graph.shape(t) is not None for op in graph.operators() for t in op.outputs if t >= 0):
-        return
-    for tensor, spec in infer_subgraph(graph).items():
-        if graph.shape(tensor) is None and spec.shape is not None:
-            declare(graph, tensor, spec.shape)
-
-
-def _misfit(graph: Graph, region: Region) -> str | None:
-    """Why the delegate could not compile a region; None if it can.
-
-    It does so with the file's shapes, in which unknown dimensions are given as 1 (or any number that the file says).
-    Where that contradicts dimensions that are known, it cannot tell whether the region will run.
-    """
-    tensors = [t for op in region.operators for t in (*op.inputs, *op.outputs) if t >= 0]
-    if all(graph.static_shape(t) is not None for t in tensors):
-        return None
-    facts = Facts(graph, strict=True)
-    for tensor in region.inputs:
-        facts.specs[tensor] = TensorSpec(tuple(graph.tensor(tensor).shape or ()), graph.type(tensor))
-    try:
-        run(facts, region.operators)
-    except ShapeError as error:
-        return f"unknown dimensions are 1 in the file, which does not fit: {error}; --batch or --input-shape fixes them"
-    return None

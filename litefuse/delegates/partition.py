@@ -1,0 +1,136 @@
+"""Which operators of a graph become regions.
+
+In this order, each step taking what the ones before it left:
+
+1. attention, and reductions whose results meet their inputs again (norms, softmax, squeeze-and-excite);
+2. convolutions and matrix products with what follows them up to a post-dominator, then what precedes them;
+3. chains of these that can be computed strip by strip;
+4. what does not pay is given up; the free rest forms clusters.
+
+What pays is decided by a :class:`~litefuse.delegates.cost.CostModel`. Every set that was looked at and is not a region
+is reported with its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from litefuse.delegates.chains import merge_chains
+from litefuse.delegates.clusters import add_cells, add_clusters
+from litefuse.delegates.cost import CostModel, Roofline
+from litefuse.delegates.diamonds import add_attention, add_reductions
+from litefuse.delegates.growth import Draft, Plan
+from litefuse.delegates.naming import KINDS, kind_of
+from litefuse.delegates.network import Network
+from litefuse.delegates.regions import Partition, Region
+from litefuse.delegates.roots import add_prologues, add_roots
+from litefuse.delegates.targets import Target
+from litefuse.errors import UsageError
+from litefuse.fusions.pipeline import Candidate
+from litefuse.graph.graph import Graph
+
+
+def partition(
+    graph: Graph,
+    target: Target,
+    *,
+    disable: Iterable[str] = (),
+    keep: Iterable[str] = (),
+    model: CostModel | None = None,
+) -> Partition:
+    """Forms the regions of one subgraph. The graph is not changed.
+
+    Args:
+        graph: the subgraph, its operators in execution order.
+        target: what the regions are to run on.
+        disable: kinds of regions that are not wanted.
+        keep: names of tensors that must stay as they are, with the operators that compute them.
+        model: where the figures come from; the roofline model of the target when None.
+
+    Raises:
+        UsageError: there is no such kind, or no such tensor.
+    """
+    disable, keep = _names(disable, set(KINDS), "kind of region"), frozenset([keep] if isinstance(keep, str) else keep)
+    missing = keep - {tensor.name for tensor in graph.tensors if tensor.name is not None}
+    if missing:
+        raise UsageError(f"no tensor is called `{min(missing)}`, which was to be kept")
+    network = Network(graph)
+    model = Roofline(target) if model is None else model
+    result = Partition(target, stock_us=sum(model.operator_us(network, i) for i in range(len(network.ops))))
+    if not target.delegate:
+        return result
+    kept = [
+        i for i, op in enumerate(network.ops) if graph.is_kept(op) or any(graph.name(t) in keep for t in op.outputs)
+    ]
+    _restrict(network, target)
+    plan = Plan(network, target, model, kept)
+    add_attention(plan)
+    add_reductions(plan)
+    add_roots(plan)
+    add_prologues(plan)
+    merge_chains(plan)
+    refused: dict[int, Candidate] = {}
+    _give_up(plan, disable, refused)
+    add_clusters(plan)
+    add_cells(plan)
+    _give_up(plan, disable, refused)
+    for draft in sorted(plan.drafts.values(), key=lambda d: min(d.members)):
+        result.regions.append(_region(plan, draft))
+    for i, reason in enumerate(network.reasons):
+        if reason is not None and not network.feeds[i]:
+            refused.setdefault(i, Candidate(network.kinds[i].name.lower(), graph.where(network.ops[i]), False, reason))
+    result.refused = [refused[i] for i in sorted(refused)]
+    return result
+
+
+def _names(given: Iterable[str], known: set[str], what: str) -> frozenset[str]:
+    names = frozenset([given] if isinstance(given, str) else given)
+    unknown = names - known
+    if unknown:
+        raise UsageError(f"there is no {what} `{min(unknown)}`; there are {', '.join(sorted(known))}")
+    return names
+
+
+def _restrict(network: Network, target: Target) -> None:
+    """Leaves out what the target has no types for."""
+    for i, op in enumerate(network.ops):
+        if network.reasons[i] is not None:
+            continue
+        types = [network.graph.type(t).name for t in (*network.ins[i], *network.outs[i])]
+        wrong = next((t for t in types if t not in target.types), None)
+        if wrong is not None:
+            network.reasons[i] = f"{network.graph.kind(op).name} of {wrong} does not run in regions on {target.name}"
+
+
+def _give_up(plan: Plan, disable: frozenset[str], refused: dict[int, Candidate]) -> None:
+    """Takes back the drafts that do not pay or are not wanted, with the reason."""
+    network = plan.network
+    todo = list(plan.drafts.items())
+    while todo:
+        number, draft = todo.pop()
+        kind = kind_of(network, draft.members, draft.prologue)
+        reason = f"regions of kind {kind} are switched off" if kind in disable else plan.why_not(draft)
+        if reason is None:
+            continue
+        plan.drop(number)
+        todo += [(plan.add(part), part) for part in draft.parts]
+        where = network.graph.where(network.ops[draft.root])
+        refused.setdefault(draft.root, Candidate(kind, where, False, reason))
+
+
+def _region(plan: Plan, draft: Draft) -> Region:
+    network = plan.network
+    order = sorted(draft.members)
+    feeders = {network.position[op]: None for i in order for op in network.feeders(i)}
+    operators = [network.ops[i] for i in sorted({*order, *feeders})]
+    return Region(
+        kind=kind_of(network, draft.members, draft.prologue),
+        operators=operators,
+        root=network.ops[draft.root],
+        prologue=[network.ops[i] for i in order if i in draft.prologue],
+        epilogue=[network.ops[i] for i in order if i not in draft.prologue and i != draft.root],
+        inputs=network.inputs_of(draft.members),
+        outputs=network.outputs_of(draft.members),
+        cost=plan.model.cost(network, draft.members),
+        copies=[network.ops[i] for i in sorted(feeders)],
+    )
