@@ -77,6 +77,12 @@ class Runner:
             self.runner.set_tensor(detail["index"], value)
 
 
+def through(data: bytes, kind: str, sets: Sequence[Any]) -> list[list[Any]]:
+    """The outputs for each set of inputs, one after the other, so that state goes along."""
+    runner = Runner(data, kind)
+    return [runner(values) for values in sets]
+
+
 def difference(got: Sequence[Any], want: Sequence[Any]) -> str:
     """The largest difference: `0`, `1 lsb`, `3e-07`; `shape` or `nan` where they cannot be compared."""
     steps, relative = 0, 0.0
@@ -141,11 +147,11 @@ def one(path: str, options: dict[str, Any], say: Any) -> dict[str, Any]:
     row["kernels"] = kernels = ["BUILTIN_REF", "BUILTIN_WITHOUT_DEFAULT_DELEGATES"]
     try:
         try:
-            want, by_builtin = ([Runner(original, kind)(values) for values in sets] for kind in kernels)
+            want, by_builtin = (through(original, kind, sets) for kind in kernels)
         except (ValueError, RuntimeError):
             # Some custom operators are known to XNNPACK only.
             kernels[:] = ["AUTO", "AUTO"]
-            want = by_builtin = [Runner(original, "AUTO")(values) for values in sets]
+            want = by_builtin = through(original, "AUTO", sets)
     except (ValueError, RuntimeError) as error:
         row["not_run"] = str(error).splitlines()[0][:80]
         return row

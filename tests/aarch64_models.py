@@ -18,6 +18,7 @@ from delegate import feeds, outputs_of, start
 from runtimes import results, task
 from test_delegates_runtime import network, split
 
+from litefuse.delegates.cost import Eager
 from litefuse.delegates.formation import form
 from litefuse.delegates.targets import target
 from litefuse.schema import Model, read
@@ -32,7 +33,7 @@ def models() -> dict[str, tuple[Model, Model]]:
     for name in _CORPUS if corpus else ():
         path = Path(corpus) / "models" / f"{name}.tflite"
         packaged = read(path)
-        form(packaged, target("cortex-a76"))
+        form(packaged, target("cortex-a76"), cost_model=Eager(target("cortex-a76")))
         found[name] = read(path), packaged
     return found
 

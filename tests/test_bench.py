@@ -89,7 +89,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         called.append(function)
         return _functions[function.partition(":")[2]](*arguments, say=hear)
 
-    monkeypatch.setattr("litefuse.bench.in_child", direct)
+    monkeypatch.setitem(_functions, "in_child", direct)
     return called
 
 
@@ -150,7 +150,7 @@ def test_verdicts(figures: tuple[int, float, float, float], verdict: str) -> Non
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """A clock that only the functions under test move on."""
     now = [100.0]
-    monkeypatch.setattr("litefuse.bench.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr(_functions["time"], "perf_counter", lambda: now[0])
     return now
 
 

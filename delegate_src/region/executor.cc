@@ -17,7 +17,8 @@ uint64_t now() {
 }
 
 char* align(char* address) {
-  return reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(address) + kAlignment - 1) / kAlignment * kAlignment);
+  const auto number = reinterpret_cast<uintptr_t>(address);
+  return address + (aligned(number) - number);
 }
 
 // Scratch memory that no real region needs: more is refused rather than asked of the system.
@@ -27,6 +28,12 @@ constexpr uint64_t kMaxComputed = uint64_t{1} << 30;
 
 uint64_t bytes_of(const Tensor& tensor, const Shape& shape) {
   return static_cast<uint64_t>(shape.elements()) * size_of(tensor.type);
+}
+
+// Whether no output has an element. Kernels would walk through all the rows of a shape such as [2147483647,0].
+bool makes_nothing(const Call& call) {
+  return std::all_of(call.outputs.begin(), call.outputs.end(),
+                     [](const Operand& output) { return output.elements() == 0; });
 }
 
 }  // namespace
@@ -64,12 +71,12 @@ Status Executor::build(const Region& region, const CompileOptions& options) {
     for (int32_t input : op.inputs) {
       Operand operand;
       if (input >= 0) operand.tensor = &region_.tensors[at(input)];
-      step.call.inputs.push_back(std::move(operand));
+      step.call.inputs.push_back(operand);
     }
     for (int32_t output : op.outputs) {
       Operand operand;
       operand.tensor = &region_.tensors[at(output)];
-      step.call.outputs.push_back(std::move(operand));
+      step.call.outputs.push_back(operand);
     }
     steps_.push_back(std::move(step));
     names.push_back(describe(region_, op));
@@ -116,7 +123,7 @@ Status Executor::fold_constants() {
       shapes_[t] = tensor.shape = call.outputs[i].shape;
       internal_[t] = false;
     }
-    step.kernel->run(call);
+    if (!makes_nothing(call)) step.kernel->run(call);
     for (size_t i = 0; i < op.outputs.size(); ++i) region_.tensors[at(op.outputs[i])].constant = call.outputs[i].data;
     computed_.erase(computed_.begin() + static_cast<std::ptrdiff_t>(scratch_at));
     step.once = true;
@@ -140,6 +147,7 @@ Status Executor::prepare(const std::vector<Shape>& inputs) {
     call.scratch_bytes = 0;
     LITEFUSE_RETURN_IF_REFUSED(step.kernel->prepare(call).at(describe(region_, op)));
     for (size_t i = 0; i < op.outputs.size(); ++i) shapes_[at(op.outputs[i])] = call.outputs[i].shape;
+    step.idle = makes_nothing(call);
   }
   return plan_scratch();
 }
@@ -214,7 +222,7 @@ Status Executor::run(const std::vector<const void*>& inputs, const std::vector<v
   }
   for (size_t s = 0; s < steps_.size(); ++s) {
     Step& step = steps_[s];
-    if (step.once) continue;
+    if (step.once || step.idle) continue;
     Call& call = step.call;
     const Operator& op = *call.op;
     for (size_t i = 0; i < op.inputs.size(); ++i) {

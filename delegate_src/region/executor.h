@@ -30,6 +30,7 @@ class Executor : public Executable {
     std::unique_ptr<Kernel> kernel;
     size_t scratch_offset = 0;
     bool once = false;  // all its inputs are constants, so that it was run when the region was compiled
+    bool idle = false;  // its outputs have no elements, so that there is nothing to run
   };
 
   Status build(const Region& region, const CompileOptions& options);

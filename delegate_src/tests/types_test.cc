@@ -74,6 +74,10 @@ TEST(Shape, RefusesWhatIsAbsurdAndStaysAsItWas) {
   EXPECT_FALSE(shape.assign({INT_MAX, INT_MAX}));
   // 2^31 to the eighth: no product of these may overflow on the way to the refusal.
   EXPECT_FALSE(shape.assign(std::vector<int32_t>(kMaxRank, INT_MAX)));
+  // In 64 bits these products would be 0 and negative.
+  EXPECT_FALSE(shape.assign({1 << 30, 1 << 10, 1 << 24}));
+  EXPECT_FALSE(shape.assign({1 << 20, 1 << 20, INT_MAX}));
+  EXPECT_FALSE(shape.assign({1 << 30, 1 << 10, INT_MAX, INT_MAX}));
   EXPECT_EQ(shape, (Shape{2, 3}));
 }
 

@@ -168,7 +168,8 @@ struct LitefuseDelegate::Scratch {
     base = nullptr;
     bytes = 0;
     if (memory == nullptr) return false;
-    base = reinterpret_cast<char*>(aligned(reinterpret_cast<uintptr_t>(memory.get())));
+    const auto number = reinterpret_cast<uintptr_t>(memory.get());
+    base = memory.get() + (aligned(number) - number);
     bytes = wanted;
     return true;
   }
@@ -256,6 +257,8 @@ class RegionKernel {
   }
 
   Status resize(abi::Context* context) {
+    // Others may be reading the report.
+    std::lock_guard<std::recursive_mutex> lock(owner_->mutex_);
     std::vector<Shape> shapes(inputs_.size());
     for (size_t i = 0; i < inputs_.size(); ++i) {
       const abi::IntArray* dims = context->tensors[inputs_[i]].dims;
@@ -619,6 +622,19 @@ Status LitefuseDelegate::replace(abi::Context* context, const std::vector<int>& 
   registration.version = 1;
   Array array = make_array(nodes);
   LITEFUSE_REQUIRE(array != nullptr, "out of memory");
+  // Claims made since this one was compiled may have taken some of its operators, or split it.
+  if (context->preview_delegate_partitioning != nullptr) {
+    abi::DelegateParams* parts = nullptr;
+    int count = 0;
+    LITEFUSE_REQUIRE(context->preview_delegate_partitioning(context, array.get(), &parts, &count) == abi::kOk,
+                     "the runtime refuses to partition its operators");
+    LITEFUSE_REQUIRE(count == 1 && parts != nullptr, "the runtime would make %d nodes of its operators", count);
+    std::vector<int> taken = elements_of(parts->nodes_to_replace);
+    std::vector<int> wanted = nodes;
+    std::sort(taken.begin(), taken.end());
+    std::sort(wanted.begin(), wanted.end());
+    LITEFUSE_REQUIRE(taken == wanted, "another region has taken some of its operators");
+  }
   pending_ = claim;
   const int status = context->replace_node_subsets_with_delegate_kernels(context, registration, array.get(), &native_);
   pending_ = nullptr;

@@ -281,6 +281,12 @@ Status import_operator(abi::Context* context, int index, Tensors* tensors, Opera
   const std::string place = std::string(name) + " #" + std::to_string(index);
   if (node->builtin_data != nullptr) {
     LITEFUSE_RETURN_IF_REFUSED(import_params(kind, node->builtin_data, &op->params).at(place));
+  } else {
+    // What would be read from zeros tells whether this kind has options at all.
+    static constexpr uint64_t kZeros[8] = {};
+    Params options;
+    const bool none = import_params(kind, kZeros, &options).ok() && std::holds_alternative<std::monostate>(options);
+    LITEFUSE_REQUIRE(none, "%s: its options are missing", place.c_str());
   }
   for (int tensor : elements_of(node->inputs)) {
     int32_t read = -1;

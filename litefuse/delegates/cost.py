@@ -75,8 +75,8 @@ class CostModel(ABC):
         """What a region of these operators takes in the delegate."""
 
     @abstractmethod
-    def fallback_us(self, network: Network, inputs: Sequence[int], outputs: Sequence[int]) -> float:
-        """What a composite with these inputs and outputs costs where no delegate runs it, besides its operators."""
+    def fallback_us(self, network: Network, members: Collection[int], copies: Collection[int] = ()) -> float:
+        """What a composite of these operators costs where no delegate runs it, besides what they cost anyway."""
 
     @abstractmethod
     def wins_alone(self, network: Network, i: int) -> bool:
@@ -105,7 +105,7 @@ class CostModel(ABC):
             bytes_internal=sum(map(network.bytes, inside)),
             stock_us=self.stock_us(network, members, copies),
             fused_us=self.fused_us(network, members, copies),
-            fallback_us=self.fallback_us(network, inputs, outputs),
+            fallback_us=self.fallback_us(network, members, copies),
             scratch=_scratch(network, members, leaving),
         )
 
@@ -390,9 +390,21 @@ class Roofline(CostModel):
         """
         return 1 if network.roles[maker] in (OpClass.ROOT, OpClass.WINDOW, OpClass.INJECTIVE) else 0
 
-    def fallback_us(self, network: Network, inputs: Sequence[int], outputs: Sequence[int]) -> float:
-        """A fixed time, and one for each tensor at the border."""
-        return self.target.fallback_us + self.target.fallback_tensor_us * (len(inputs) + len(outputs))
+    def fallback_us(self, network: Network, members: Collection[int], copies: Collection[int] = ()) -> float:
+        """What it takes to enter the composite and to prepare its operators, which the runtime does in each run.
+
+        XNNPACK then fills again the pointers to what the taps of a window read, for each output pixel; and what passes
+        the border of the composite no longer stays in the cache, or in place.
+        """
+        target = self.target
+        time = target.fallback_us
+        for i in members:
+            time += target.fallback_operator_us
+            window = network.window(i) if network.roles[i] is OpClass.ROOT and len(network.ins[i]) > 1 else ()
+            if prod(window) > 1:
+                time += target.fallback_tap_us * prod(window) * prod(network.shape(network.outs[i][0])[1:3])
+        moved = sum(map(network.bytes, (*network.inputs_of(members), *network.outputs_of(members, copies))))
+        return time + 1e6 * moved * target.seconds_per_byte(target.l2 + 1)
 
     def wins_alone(self, network: Network, i: int) -> bool:
         """Depthwise convolutions of 7x7 and larger, and those that Winograd's algorithm suits."""
@@ -508,7 +520,7 @@ class Eager(Roofline):
         """At least something."""
         return max(super().operator_us(network, i), 1e-3)
 
-    def fallback_us(self, network: Network, inputs: Sequence[int], outputs: Sequence[int]) -> float:
+    def fallback_us(self, network: Network, members: Collection[int], copies: Collection[int] = ()) -> float:
         """Nothing."""
         return 0.0
 
