@@ -7,7 +7,10 @@ import pytest
 from delegate import outputs_of, packaged, start, whole
 from flatbuffers import flexbuffers
 
-from litefuse.delegates.package import FORMAT, PACKAGE, PLAN, is_packaged, package, unfuse
+from litefuse.delegates.cost import Eager
+from litefuse.delegates.formation import form
+from litefuse.delegates.package import FORMAT, PACKAGE, PLAN, entangled, is_packaged, package, unfuse
+from litefuse.delegates.targets import target
 from litefuse.errors import UsageError
 from litefuse.graph import Graph
 from litefuse.graph.build import Builder
@@ -229,3 +232,21 @@ def test_a_composite_whose_decomposition_does_not_fit_is_left() -> None:
     model.subgraphs[1].inputs = []
     assert unfuse(model) == 0
     assert "STABLEHLO_COMPOSITE" in kinds(model)
+
+
+def test_regions_that_state_holds_apart() -> None:
+    """x -> RELU -> ASSIGN v; READ v -> NEG; ADD of both: as one region it would wait for itself."""
+    b = Builder()
+    x = b.input("x", [2])
+    v = b.op(Op.VAR_HANDLE, [], name="v", shape=[], type=TensorType.RESOURCE, container="", shared_name="v")
+    relu = b.op(Op.RELU, [x], name="relu", shape=[2])
+    b.op(Op.ASSIGN_VARIABLE, [v, relu], name="nothing", shape=[])
+    read = b.op(Op.READ_VARIABLE, [v], name="read", shape=[2], type=TensorType.FLOAT32)
+    neg = b.op(Op.NEG, [read], name="neg", shape=[2])
+    model = b.model([b.op(Op.ADD, [relu, neg], name="sum", shape=[2])])
+    model.subgraphs[0].operators[2].outputs = []
+    fine, tied = Group(model, [4, 5]), Group(model, [1, 4, 5])
+    assert entangled(model, 0, [fine]) == []
+    assert entangled(model, 0, [tied]) == [tied]
+    formation = form(deepcopy(model), target("x86-64-v3"), "plan", cost_model=Eager(target("x86-64-v3")))
+    assert all(r.region.operators for r in formation.regions)

@@ -225,6 +225,8 @@ class RegionKernel {
   int position() const { return position_; }
   const std::shared_ptr<const Region>& region() const { return region_; }
   bool dormant() const { return dormant_; }
+  const std::vector<int>& inputs() const { return inputs_; }
+  const std::vector<int>& outputs() const { return outputs_; }
   // Nullptr while the kernel sleeps.
   Executable* executable() const { return executable_.get(); }
 
@@ -476,6 +478,8 @@ Status LitefuseDelegate::compile_wrapped(abi::Context* context, int node, Claim*
   LITEFUSE_RETURN_IF_REFUSED(to_ints(attributes.get("outputs").integers(), &claim->inner_outputs));
   // If it was claimed already, before the runtime resized the graph, the dormant kernel knows what it was.
   if (const RegionKernel* dormant = dormant_kernel(inner, nodes)) {
+    LITEFUSE_REQUIRE(dormant->inputs() == claim->inner_inputs && dormant->outputs() == claim->inner_outputs,
+                     "its decomposition was claimed with other inputs and outputs");
     claim->region = dormant->region();
   } else {
     auto region = std::make_shared<Region>();

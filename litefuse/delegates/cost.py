@@ -393,8 +393,9 @@ class Roofline(CostModel):
     def fallback_us(self, network: Network, members: Collection[int], copies: Collection[int] = ()) -> float:
         """What it takes to enter the composite and to prepare its operators, which the runtime does in each run.
 
-        XNNPACK then fills again the pointers to what the taps of a window read, for each output pixel; and what passes
-        the border of the composite no longer stays in the cache, or in place.
+        XNNPACK then fills again the pointers to what the taps of a window read, for each output pixel. What passes the
+        border of the composite goes through the runtime's arena instead of memory that XNNPACK keeps using, and is not
+        in the cache when it is read.
         """
         target = self.target
         time = target.fallback_us
@@ -404,7 +405,7 @@ class Roofline(CostModel):
             if prod(window) > 1:
                 time += target.fallback_tap_us * prod(window) * prod(network.shape(network.outs[i][0])[1:3])
         moved = sum(map(network.bytes, (*network.inputs_of(members), *network.outputs_of(members, copies))))
-        return time + 1e6 * moved * target.seconds_per_byte(target.l2 + 1)
+        return time + moved * target.fallback_byte_us
 
     def wins_alone(self, network: Network, i: int) -> bool:
         """Depthwise convolutions of 7x7 and larger, and those that Winograd's algorithm suits."""

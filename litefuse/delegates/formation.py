@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from litefuse.delegates.cost import CostModel, within_budget
-from litefuse.delegates.package import Packaged, package
+from litefuse.delegates.package import Packaged, entangled, package
 from litefuse.delegates.partition import partition
 from litefuse.delegates.regions import Region
 from litefuse.delegates.targets import Target
@@ -93,8 +93,11 @@ def form(
         result.operators += len(subgraph.operators)
         result.stock_us += parts.stock_us
         result.refused += parts.refused
-        found[index] = parts.regions
         places.update({id(region): graph.where(region.root) for region in parts.regions})
+        tied = entangled(model, index, parts.regions)
+        found[index] = [region for region in parts.regions if not any(region is t for t in tied)]
+        why = "state is written and read again between its operators, or those of its neighbours"
+        result.refused += [Candidate(r.kind, places[id(r)], False, why) for r in parts.regions if r not in found[index]]
     everything = [region for regions in found.values() for region in regions]
     if mode == "composite":
         kept, dropped = within_budget(everything, result.stock_us)

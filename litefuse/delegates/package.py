@@ -43,6 +43,7 @@ from litefuse.schema.tables import (
     StableHLOCompositeOptions,
     SubGraph,
     Tensor,
+    VarHandleOptions,
 )
 from litefuse.schema.types import nbytes
 from litefuse.schema.writer import as_bytes
@@ -85,6 +86,27 @@ class Group(Protocol):
     @property
     def outputs(self) -> Sequence[int]:
         """Tensors of its own that others read, or that are outputs of the graph."""
+
+
+class NotConvexError(Exception):
+    """There is no order of operators in which a region could run as one: something between needs a part of it."""
+
+
+def entangled(model: Model, index: int, groups: Sequence[Group]) -> list[Group]:
+    """Groups that cannot be single nodes, although no tensor leads out of them and back, because of state.
+
+    That is where one writes what another part of it reads: a variable, say. Those that are named have neighbours with
+    state; without them, the others can.
+    """
+    subgraph = model.subgraphs[index]
+    try:
+        _side_by_side(model, subgraph, [_Part.whole(group) for group in groups])
+    except NotConvexError:
+        makers = {t: op for op in subgraph.operators for t in op.outputs}
+        near = {op for op in subgraph.operators if _state(model, subgraph, op, makers) is not None}
+        touched = {t for op in near for t in (*op.inputs, *op.outputs)}
+        return [group for group in groups if not touched.isdisjoint((*group.inputs, *group.outputs))]
+    return []
 
 
 class Packaged(NamedTuple):
@@ -163,6 +185,11 @@ class _Part(NamedTuple):
     outputs: list[int]
     fresh: list[Operator]
     """Those that were copied, and are not yet in the graph."""
+
+    @staticmethod
+    def whole(group: Group) -> _Part:
+        """The group as it is."""
+        return _Part(group.kind, list(group.operators), list(group.inputs), list(group.outputs), [])
 
     @staticmethod
     def own(subgraph: SubGraph, group: Group, shared: set[Operator]) -> _Part:
@@ -322,12 +349,22 @@ def _sorted(
     needs: dict[Operator, set[Operator]] = {op: set() for op in operators}
     for op in operators:
         needs[op].update(makers[t] for t in op.inputs if t in makers and makers[t] is not op)
-    previous: Operator | None = None
-    stateful = [op for op in operators if op not in regions and _has_state(model, subgraph, op)]
-    for op in sorted(stateful, key=keys.__getitem__):
-        if previous is not None:
-            needs[op].add(previous)
-        previous = op
+    last: dict[object, Operator] = {}  # that used a piece of state
+    barrier: Operator | None = None
+    since: list[Operator] = []
+    for op in sorted((o for o in operators if o not in regions), key=keys.__getitem__):
+        state = _state(model, subgraph, op, makers)
+        if state is None:
+            continue
+        if state == _ALL:
+            needs[op].update(since)
+            barrier, since, last = op, [], {}
+        elif state in last:
+            needs[op].add(last[state])
+        if barrier is not None and barrier is not op:
+            needs[op].add(barrier)
+        last[state] = op
+        since.append(op)
     readers: dict[Operator, list[Operator]] = {op: [] for op in operators}
     for op, before in needs.items():
         for other in before:
@@ -344,15 +381,27 @@ def _sorted(
             waiting[reader] -= 1
             if not waiting[reader]:
                 heapq.heappush(ready, (keys[reader], number[reader]))
-    assert len(result) == len(operators), "a region is not convex"
+    if len(result) < len(operators):
+        raise NotConvexError("a region waits for itself")
     return result
 
 
-def _has_state(model: Model, subgraph: SubGraph, op: Operator) -> bool:
-    if any(t >= 0 and subgraph.tensors[t].is_variable for t in op.inputs):
-        return True
-    code = model.operator_codes[op.opcode_index]
-    return builtin_code(code) in NOT_PURE
+_ALL = "all state"
+
+
+def _state(model: Model, subgraph: SubGraph, op: Operator, makers: Mapping[int, Operator]) -> object:
+    """What an operator reads or changes besides its tensors; None for most, `_ALL` where that is not known."""
+    variables = [t for t in op.inputs if t >= 0 and subgraph.tensors[t].is_variable]
+    if variables:
+        return ("tensor", variables[0]) if len(variables) == 1 else _ALL
+    kind = builtin_code(model.operator_codes[op.opcode_index])
+    if kind == Op.VAR_HANDLE or kind not in NOT_PURE:
+        return None
+    if kind in (Op.READ_VARIABLE, Op.ASSIGN_VARIABLE) and op.inputs:
+        options = makers[op.inputs[0]].builtin_options if op.inputs[0] in makers else None
+        if isinstance(options, VarHandleOptions):
+            return "variable", options.container, options.shared_name
+    return _ALL
 
 
 # -- scratch memory ------------------------------------------------------------------------------------------------

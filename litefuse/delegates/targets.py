@@ -10,7 +10,7 @@ Figures are for one core at its usual sustained clock. Where they are from:
   of the load width of each level for L1 and L2, and what published STREAM-like measurements of phones and boards give
   for L3 and memory.
 * Overheads of composites where no delegate runs them: fitted on x86-64-v3 to 28 models with all operators in composites
-  (4 to 40 % of their time), on the careful side.
+  (4 to 40 % of their time) and to 6 with a few, on the careful side; in proportion elsewhere.
 * Other overheads: measured on x86-64-v3 (models of 10 to 60 tiny operators take 0.1 us for each, one Invoke 0.7 us);
   others in proportion to clock and issue width.
 """
@@ -53,6 +53,8 @@ class Target:
     """The same for each operator in it: the runtime prepares them anew in each run."""
     fallback_tap_us: float = 0.0
     """The same for each output pixel of a convolution in it, and each tap of its window."""
+    fallback_byte_us: float = 0.0
+    """The same for each byte that it reads or writes."""
     has_dotprod: bool = False
     delegate: bool = True
     """Whether regions run there at all."""
@@ -96,6 +98,7 @@ _TARGETS = (
         fallback_us=3.0,
         fallback_operator_us=6.0,
         fallback_tap_us=0.0012,
+        fallback_byte_us=0.000375,
         has_dotprod=True,
     ),
     Target(
@@ -114,6 +117,7 @@ _TARGETS = (
         fallback_us=9.0,
         fallback_operator_us=18.0,
         fallback_tap_us=0.004,
+        fallback_byte_us=0.0014,
     ),
     Target(
         "cortex-a76",
@@ -131,6 +135,7 @@ _TARGETS = (
         fallback_us=2.4,
         fallback_operator_us=4.5,
         fallback_tap_us=0.0009,
+        fallback_byte_us=0.0003,
         has_dotprod=True,
     ),
     Target(
@@ -149,6 +154,7 @@ _TARGETS = (
         fallback_us=1.5,
         fallback_operator_us=3.0,
         fallback_tap_us=0.0006,
+        fallback_byte_us=0.00014,
         has_dotprod=True,
     ),
     Target(
@@ -168,6 +174,7 @@ _TARGETS = (
         fallback_us=1.5,
         fallback_operator_us=3.0,
         fallback_tap_us=0.0006,
+        fallback_byte_us=0.00015,
     ),
     Target(
         "hexagon-v68",
@@ -185,6 +192,7 @@ _TARGETS = (
         fallback_us=3.0,
         fallback_operator_us=6.0,
         fallback_tap_us=0.0012,
+        fallback_byte_us=0.00015,
         types=("INT8", "UINT8", "INT32"),
         max_operators=512,
         max_operands=32,
