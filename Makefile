@@ -1,6 +1,7 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`. Both make their own environment in .venv.
 # `make test` runs all tests: those in Python, and those of the delegate in C++ with sanitizers and, where a cross
-# compiler is installed, on aarch64. `make packages` installs what both need from Debian's packages.
+# compiler is installed, on aarch64. What a build or the tests lack of Debian's packages is installed (`make packages`,
+# `make test-packages`).
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -9,9 +10,11 @@ STAMP := $(VENV)/.installed
 PACKAGES := g++ python3-venv libhwy-dev
 TEST_PACKAGES := $(PACKAGES) libgtest-dev
 CPP := build/cpp
+SUDO := $(shell test "$$(id -u)" = 0 || echo sudo)
 CMAKE = $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja
+SANITIZED = $(CMAKE) -S delegate_src -DLITEFUSE_BUILD_TESTS=ON -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS="-O1 -g1"
 
-.PHONY: demo test test-all test-abi test-cpp test-aarch64 runtimes packages lint docs clean
+.PHONY: demo test test-all test-abi test-cpp test-aarch64 runtimes packages test-packages lint docs clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/make_model.py
@@ -27,15 +30,16 @@ test-all: $(STAMP) runtimes
 test-abi:
 	tests/abi.sh
 
-# The C++ tests, once with address and undefined-behaviour sanitizers and once with the thread sanitizer.
+# The C++ tests, once with address and undefined-behaviour sanitizers and once with the thread sanitizer (which has
+# nothing to find in tests of single kernels).
 test-cpp: $(STAMP)
-	@test -e /usr/include/gtest/gtest.h || $(MAKE) packages
-	$(CMAKE) -S delegate_src -B $(CPP)/address -DLITEFUSE_BUILD_TESTS=ON -DLITEFUSE_SANITIZE=address,undefined -DCMAKE_BUILD_TYPE=RelWithDebInfo
-	$(BIN)/cmake --build $(CPP)/address
-	$(BIN)/ctest --test-dir $(CPP)/address --output-on-failure --parallel 2
-	$(CMAKE) -S delegate_src -B $(CPP)/thread -DLITEFUSE_BUILD_TESTS=ON -DLITEFUSE_SANITIZE=thread -DCMAKE_BUILD_TYPE=RelWithDebInfo
-	$(BIN)/cmake --build $(CPP)/thread
-	$(BIN)/ctest --test-dir $(CPP)/thread --output-on-failure --parallel 2
+	@test -e /usr/include/gtest/gtest.h || $(MAKE) test-packages
+	$(SANITIZED) -B $(CPP)/address -DLITEFUSE_SANITIZE=address,undefined
+	$(BIN)/cmake --build $(CPP)/address --target litefuse_tests
+	$(CPP)/address/litefuse_tests --gtest_brief=1
+	$(SANITIZED) -B $(CPP)/thread -DLITEFUSE_SANITIZE=thread
+	$(BIN)/cmake --build $(CPP)/thread --target litefuse_tests
+	$(CPP)/thread/litefuse_tests --gtest_brief=1 --gtest_filter='-*Fuzz*:Movement*'
 
 # The same on aarch64 under emulation, and one model from end to end; skipped, and said so, without a cross compiler.
 test-aarch64: $(STAMP)
@@ -56,10 +60,10 @@ runtimes: .venv-tensorflow/.installed .venv-tflite-runtime/.installed
 	    || echo "no tflite-runtime for this Python: its tests skip" >&2
 	touch $@
 
-packages:
-	@command -v apt-get >/dev/null || (echo "install the equivalents of: $(TEST_PACKAGES)" >&2; exit 1)
-	$$(test "$$(id -u)" = 0 || echo sudo) apt-get update -qq
-	$$(test "$$(id -u)" = 0 || echo sudo) apt-get install -y -qq $(TEST_PACKAGES)
+packages test-packages:
+	@command -v apt-get >/dev/null || (echo "install the equivalents of Debian's $(if $(filter test-%,$@),$(TEST_PACKAGES),$(PACKAGES))" >&2; exit 1)
+	$(SUDO) apt-get update -qq
+	$(SUDO) apt-get install -y -qq $(if $(filter test-%,$@),$(TEST_PACKAGES),$(PACKAGES))
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .
@@ -71,6 +75,7 @@ docs: $(STAMP)
 
 $(STAMP): pyproject.toml CMakeLists.txt $(shell find delegate_src -name '*.cc' -o -name '*.h' -o -name '*.inc' -o -name 'CMakeLists.txt' -o -name '*.cmake' | grep -v _test.cc)
 	@command -v $(firstword $(CXX)) >/dev/null || $(MAKE) packages
+	@test -e /usr/include/hwy/highway.h || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || $(MAKE) packages
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "litefuse needs Python 3.10 or newer; set PYTHON=...")'
 	$(PYTHON) -m venv $(VENV) || (echo "python venv is missing: apt install python3-venv" >&2; exit 1)
 	$(BIN)/pip install --quiet --upgrade pip

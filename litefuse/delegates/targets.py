@@ -10,7 +10,8 @@ Figures are for one core at its usual sustained clock. Where they are from:
   of the load width of each level for L1 and L2, and what published STREAM-like measurements of phones and boards give
   for L3 and memory.
 * Overheads of composites where no delegate runs them: fitted on x86-64-v3 to 28 models with all operators in composites
-  (4 to 40 % of their time) and to 6 with a few, on the careful side; in proportion elsewhere.
+  (4 to 40 % of their time) and to 6 with a few, on the careful side; elsewhere in
+  proportion to the peak of arithmetic.
 * Other overheads: measured on x86-64-v3 (models of 10 to 60 tiny operators take 0.1 us for each, one Invoke 0.7 us);
   others in proportion to clock and issue width.
 """
@@ -95,10 +96,10 @@ _TARGETS = (
         peak_int8=128.0,
         stock_us=0.2,
         region_us=2.0,
-        fallback_us=3.0,
-        fallback_operator_us=6.0,
-        fallback_tap_us=0.0012,
-        fallback_byte_us=0.000375,
+        fallback_us=4.5,
+        fallback_operator_us=9.0,
+        fallback_tap_us=0.0018,
+        fallback_byte_us=0.00045,
         has_dotprod=True,
     ),
     Target(
@@ -114,10 +115,10 @@ _TARGETS = (
         peak_int8=16.0,
         stock_us=0.8,
         region_us=8.0,
-        fallback_us=9.0,
-        fallback_operator_us=18.0,
-        fallback_tap_us=0.004,
-        fallback_byte_us=0.0014,
+        fallback_us=15.0,
+        fallback_operator_us=30.0,
+        fallback_tap_us=0.006,
+        fallback_byte_us=0.0015,
     ),
     Target(
         "cortex-a76",
@@ -132,10 +133,10 @@ _TARGETS = (
         peak_int8=153.0,
         stock_us=0.15,
         region_us=1.5,
-        fallback_us=2.4,
-        fallback_operator_us=4.5,
-        fallback_tap_us=0.0009,
-        fallback_byte_us=0.0003,
+        fallback_us=4.0,
+        fallback_operator_us=8.0,
+        fallback_tap_us=0.0016,
+        fallback_byte_us=0.0004,
         has_dotprod=True,
     ),
     Target(
