@@ -398,9 +398,10 @@ def _package(made: _Made, wish: Wish, clock: _Clock) -> _Made:
         )
     with clock.stage("forming regions"):
         plain = deepcopy(made.model) if wish.package == "custom" else None
+        known = {p.message for p in validate(made.model) if p.severity == "error"}
         regions = form(made.model, wish.profile, wish.package, disable=wish.without, keep=wish.keep)
-        new = [p for p in validate(made.model) if p.severity == "error"]
-    if new and not [p for p in validate(plain or made.model) if p.severity == "error"]:
+        new = [p for p in validate(made.model) if p.severity == "error" and p.message not in known]
+    if new:
         raise LitefuseError(f"packaging made an invalid model: {new[0]}; nothing was written. Please report this file")
     made.fusions.notes.extend(regions.packaged.notes)
     return made._replace(regions=regions, plain=plain)
@@ -421,6 +422,8 @@ def _apply(original: Model, wish: Wish, problems: Sequence[Problem], clock: _Clo
             if not faults:
                 raise
             raise LitefuseError(f"the model is too damaged to be rewritten: {faults[0]}") from error
+        if fusions.applied:
+            _drop_plan(result, fusions)
         known = {p.message for p in faults}
         new = [p for p in validate(result) if p.severity == "error" and p.message not in known]
     if new:
@@ -435,6 +438,20 @@ def _apply(original: Model, wish: Wish, problems: Sequence[Problem], clock: _Clo
                 f"for some inputs: `litefuse rules {rule.name}` says which"
             )
     return _Made(result, fusions, frozen)
+
+
+def _drop_plan(model: Model, fusions: FusionReport) -> None:
+    """Removes a plan of regions, which no longer fits the operators."""
+    names = ("litefuse.plan", "litefuse.package")  # spelled here, so that the delegate's modules are not needed
+    if not any(entry.name == names[0] for entry in model.metadata):
+        return
+    for entry in [m for m in model.metadata if m.name in names]:
+        model.metadata.remove(entry)
+        if 0 < entry.buffer < len(model.buffers):
+            model.buffers[entry.buffer].data = None
+    fusions.notes.append(
+        "the plan of regions was dropped, since operators have changed; `--package plan` makes a new one"
+    )
 
 
 def _confirm(model: Model | str | os.PathLike[str], made: _Made, wish: Wish, seed: int, clock: _Clock) -> CheckResult:

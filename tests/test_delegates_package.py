@@ -7,6 +7,7 @@ import pytest
 from delegate import outputs_of, packaged, start, whole
 from flatbuffers import flexbuffers
 
+from litefuse.convert import convert
 from litefuse.delegates.cost import Eager
 from litefuse.delegates.formation import form
 from litefuse.delegates.package import FORMAT, PACKAGE, PLAN, entangled, is_packaged, package, unfuse
@@ -250,3 +251,18 @@ def test_regions_that_state_holds_apart() -> None:
     assert entangled(model, 0, [tied]) == [tied]
     formation = form(deepcopy(model), target("x86-64-v3"), "plan", cost_model=Eager(target("x86-64-v3")))
     assert all(r.region.operators for r in formation.regions)
+
+
+def test_rules_drop_a_plan_that_no_longer_fits() -> None:
+    # RELU goes into the ADD before it, of which the plan knows nothing.
+    b = Builder()
+    x = b.input("x", [4])
+    add = b.op(Op.ADD, [x, b.constant("c", np.float32([1, 2, 3, 4]))], name="add", shape=[4])
+    relu = b.op(Op.RELU, [add], name="relu", shape=[4])
+    model = b.model([b.op(Op.NEG, [relu], name="neg", shape=[4])])
+    package(model, {0: [whole(model)]}, "plan")
+    kept = convert(model, disable=["fuse-activation"], check=False)
+    assert is_packaged(kept.model)
+    done = convert(model, check=False)
+    assert not is_packaged(done.model)
+    assert any("the plan of regions was dropped" in note for note in done.fusions.notes)
