@@ -268,11 +268,11 @@ regions where the cost model of the target says that they pay, `litefuse explain
 
 {_prose(inspect.getdoc(packaging) or "")}
 
-Without the delegate, composites run their decomposition: the outputs are the same. But the runtime prepares the operators
-of a composite anew in each run, and what passes its border goes through memory: with everything in composites, 28 real
-models took 4 to 40 % more time. All composites of a model together may cost 2 % of its time, by the cost model; those
-that bring least for what they cost are left out. A plan costs nothing, holds every region that pays, and is understood
-by older runtimes too.
+Without the delegate, composites run their decomposition: the outputs are the same. But the runtime prepares the
+operators of a composite anew in each run, and what passes its border goes through memory: with everything in
+composites, 28 real models took 4 to 40 % more time. All composites of a model together may cost 2 % of its time, by the
+cost model; those that bring least for what they cost are left out. A plan costs nothing, holds every region that pays,
+and is understood by older runtimes too.
 
 ## Kinds of regions
 

@@ -12,20 +12,17 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import importlib.util
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
 from litefuse.errors import RuntimeMissingError, UsageError
+from litefuse.native import find
 from litefuse.runtime import runtime
 
 LIBRARY = "LITEFUSE_DELEGATE_LIBRARY"
 """The environment variable that names another library than the one that came with the package."""
-
-_NAMES = {"darwin": "liblitefuse_delegate.dylib", "win32": "litefuse_delegate.dll"}
 
 
 def library() -> Path:
@@ -39,16 +36,10 @@ def library() -> Path:
         if not path.is_file():
             raise RuntimeMissingError(f"{LIBRARY} names {chosen}, which is no file")
         return path
-    name = _NAMES.get(sys.platform, "liblitefuse_delegate.so")
-    places = [Path(__file__).parent]
-    # Of an editable installation, what is built lies apart from the sources.
-    built = importlib.util.find_spec("litefuse.arena._native")
-    if built is not None and built.origin is not None:
-        places.append(Path(built.origin).parent.parent / "delegates")
-    for place in places:
-        if (place / name).is_file():
-            return place / name
-    raise RuntimeMissingError(f"the delegate was not built with this installation: {places[-1] / name} is missing")
+    path = find("delegates", "litefuse_delegate")
+    if not path.is_file():
+        raise RuntimeMissingError(f"the delegate was not built with this installation: {path} is missing")
+    return path
 
 
 def load(
