@@ -69,6 +69,7 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror $(shell git ls-files 'delegate_src/*.cc' 'delegate_src/*.h' 'delegate_src/*.inc')
 
 docs: $(STAMP)
 	$(BIN)/python docs/generate.py

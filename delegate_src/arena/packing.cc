@@ -216,8 +216,8 @@ class Packer::Search {
     int64_t with_second_end;
   };
   std::vector<Section> sections_;
-  std::vector<int> members_;      // the buffers of each section
-  std::vector<size_t> position_;  // of each buffer in members_, for each of its sections
+  std::vector<int> members_;        // the buffers of each section
+  std::vector<size_t> position_;    // of each buffer in members_, for each of its sections
   std::vector<uint64_t> unplaced_;  // a bit for each unplaced buffer, 64 in a word
   std::vector<int64_t> excluded_;   // the same for the excluded ones
   struct Change {
@@ -428,8 +428,13 @@ void Packer::Search::reset() {
   section_queue_.resize(sections_.size());
   std::iota(section_queue_.begin(), section_queue_.end(), 0);
   for (size_t s = 0; s < sections_.size(); ++s) {
-    sections_[s] = {capacity_ - section_load_[s], members_begin_[s + 1] - members_begin_[s],
-                    kPlaced, kPlaced, kNobody, kNobody, kNobody};
+    sections_[s] = {capacity_ - section_load_[s],
+                    members_begin_[s + 1] - members_begin_[s],
+                    kPlaced,
+                    kPlaced,
+                    kNobody,
+                    kNobody,
+                    kNobody};
   }
   section_queued_.assign(sections_.size(), 1);
   support_queued_.assign(n, 0);
@@ -749,7 +754,7 @@ bool Packer::Search::better(int a, int b) const {
 // The groups of buffers that are connected through neighbours, smallest group first.
 std::vector<std::vector<int>> Packer::Search::parts(const std::vector<int>& open) const {
   std::vector<std::vector<int>> result;
-  int last = -1;  // section of the group
+  int last = -1;        // section of the group
   for (int b : open) {  // in the order of their first sections
     if (first_section_[at(b)] > last) result.emplace_back();
     result.back().push_back(b);
@@ -855,14 +860,16 @@ void Packer::Search::prepare_run(bool is_long) {
 Outcome Packer::Search::run(int64_t node_limit, double seconds, const std::function<bool()>& interrupted) {
   const auto now = Clock::now();
   // Written so that a huge or undefined number of seconds is no limit, and a negative one strikes at once.
-  deadline_ = seconds < 1e6 ? now + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(
-                                        std::max(seconds, 0.0)))
-                            : Clock::time_point::max();
+  deadline_ =
+      seconds < 1e6
+          ? now + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(std::max(seconds, 0.0)))
+          : Clock::time_point::max();
   next_question_ = now;
   interrupted_ = &interrupted;
   timed_out_ = was_interrupted_ = false;
-  const int64_t last_node = node_limit < std::numeric_limits<int64_t>::max() - nodes ? nodes + node_limit
-                                                                                    : std::numeric_limits<int64_t>::max();
+  const int64_t last_node = node_limit < std::numeric_limits<int64_t>::max() - nodes
+                                ? nodes + node_limit
+                                : std::numeric_limits<int64_t>::max();
   std::vector<int> all(at(count_));
   std::iota(all.begin(), all.end(), 0);
   while (true) {
