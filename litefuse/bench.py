@@ -621,7 +621,7 @@ def _about_delegate(side: _Side, wanted: bool | None, profile: bool, notes: list
         raise UsageError("a profile needs the delegate")
     if not side.packaged and (wanted or profile):
         raise UsageError(
-            f"{side.name} has no regions for litefuse's delegate to run; `litefuse convert --package composite` makes "
+            f"{side.name} has no regions for litefuse's delegate to run; `litefuse convert --package plan` makes "
             "a file that has"
         )
     try:
@@ -647,7 +647,7 @@ def _contenders(sides: Sequence[_Side], usable: bool, notes: list[str]) -> Itera
         yield stock(a, "A stock")
     if not several and not b.packaged:
         notes.append(
-            f"{b.name} has no regions for litefuse's delegate; `litefuse convert --package composite` makes a file "
+            f"{b.name} has no regions for litefuse's delegate; `litefuse convert --package plan` makes a file "
             "that has, which `litefuse bench A --against B` compares with this one"
         )
     if b.custom and usable:

@@ -108,7 +108,8 @@ def check(
         threads: number of threads to run with.
         frozen: whether ``b`` may fix dimensions that ``a`` leaves open; both run at the sizes of ``b``.
         deviation: relative change of a constant that the rewrite allows itself; the own noise is measured with it.
-        delegate: run ``b`` with litefuse's delegate, which takes its packaged regions first.
+        delegate: run ``b`` with litefuse's delegate, which takes its packaged regions first. Both models run in the
+            reference kernels then, which the delegate's equal; in XNNPACK only if those cannot run ``a``.
         progress: called with a few words before each case.
         isolated: run in a child process, so that a crash of the runtime is an error and not the end of the caller.
         timeout: seconds that a single step may take in a child process.
@@ -214,6 +215,8 @@ class _Side:
     entries: list[Entry]
     delegate: Any = None
     """What takes operators before the default delegate does."""
+    reference: bool = False
+    """Whether the plain kernels are to be the reference ones."""
 
     @classmethod
     def load(cls, source: Source) -> _Side:
@@ -247,7 +250,12 @@ class _Runner:
     ) -> None:
         delegates = () if side.delegate is None else (side.delegate,)
         self._interpreter = interpreter(
-            side.source, xnnpack=xnnpack, threads=threads, keep_all=keep_all, delegates=delegates
+            side.source,
+            xnnpack=xnnpack,
+            reference=side.reference and not xnnpack,
+            threads=threads,
+            keep_all=keep_all,
+            delegates=delegates,
         )
         for entry, wanted in shapes.items():
             if entry.subgraph == 0:
@@ -365,6 +373,7 @@ class _Check:
             from litefuse.delegates.runtime import load  # not needed otherwise
 
             b.delegate = load()
+            a.reference = b.reference = True
         self.at = at
         self.numerics = numerics
         self.deviation = deviation
@@ -469,7 +478,9 @@ class _Check:
         setup = _Setup(shapes, {})
         theirs = dict(zip(self.b.entries, shapes.values(), strict=True))
         reasons: dict[bool, str] = {}
-        for xnnpack in KERNELS:
+        for xnnpack in sorted(KERNELS) if self.b.reference else KERNELS:
+            if xnnpack and self.b.reference and setup.runners:
+                break
             self.at(_Place(True, xnnpack, "", ""))
             try:
                 original = _Runner(self.a, xnnpack, self.threads, shapes)
@@ -495,7 +506,7 @@ class _Check:
             self.why_not = self.why_not or text
             if size:
                 self.notes.append(f"not compared{size}, where the original cannot be run: {text}")
-        else:
+        elif not self.b.reference:
             self._leave_out(reasons, setup, size)
         return setup
 

@@ -105,9 +105,9 @@ def region_options(command: Callable[..., int]) -> Callable[..., int]:
         click.option(
             "--package",
             type=click.Choice(["composite", "plan", "custom", "none"]),
-            help="How regions are packaged for litefuse's delegate: as composites, which run anywhere; as a plan in "
-            "the metadata, for runtimes without composites; as custom operators, which run with the delegate only; "
-            "or not at all. Default: composite if --target names hardware, else none.",
+            help="How regions are packaged for litefuse's delegate: as a plan in the metadata, which costs nothing "
+            "without it; as composites, which are nodes of their own but cost a little then; as custom operators, "
+            "which run with the delegate only; or not at all. Default: plan if --target names hardware, else none.",
         ),
         click.option(
             "--target",
@@ -441,7 +441,11 @@ def explain(
 @click.argument("original", metavar="A", type=model_file)
 @click.argument("other", metavar="B", type=model_file)
 @click.option("--frozen", is_flag=True, help="B may fix dimensions that A leaves open, as `convert --batch` does.")
-@click.option("--delegate", is_flag=True, help="Run B with litefuse's delegate, which takes its packaged regions.")
+@click.option(
+    "--delegate",
+    is_flag=True,
+    help="Run B with litefuse's delegate, which takes its packaged regions; both run in the reference kernels then.",
+)
 @seed_option
 @json_flag
 def check(original: Path, other: Path, frozen: bool, delegate: bool, seed: int, as_json: bool) -> int:
@@ -450,7 +454,6 @@ def check(original: Path, other: Path, frozen: bool, delegate: bool, seed: int, 
     Exits with 4 when the difference is beyond what rounding explains, and with 5 when the models cannot be run.
     """
     from litefuse.check import check as compare
-    from litefuse.fusions.rule import Numerics
     from litefuse.report import documents
     from litefuse.schema.model import read
 
@@ -460,7 +463,6 @@ def check(original: Path, other: Path, frozen: bool, delegate: bool, seed: int, 
         result = compare(
             original,
             other,
-            numerics=Numerics.QUANTIZED if delegate else Numerics.REASSOCIATED,
             seed=seed,
             progress=say,
             isolated=True,

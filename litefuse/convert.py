@@ -123,7 +123,7 @@ def convert(
         arena_budget: bytes that TFLM's arena may take for intermediates (its head); where reordering and sharing do not
             suffice, the first stages are computed in tiles. Implies the target "tflm".
         package: how regions are packaged for litefuse's delegate: "composite", "plan", "custom", or "none". The
-            default is "composite" when a hardware profile is the target, and "none" otherwise.
+            default is "plan" when a hardware profile is the target, and "none" otherwise.
         disable_regions: name or names of kinds of regions that are not wanted.
         check: whether to compare the result with the original, on seeded random and edge inputs.
         keep_fp16: whether weights stored as float16 stay so; otherwise they are widened to float32.
@@ -152,7 +152,7 @@ def convert(
         arena_budget,
         profile,
         mode,
-        tuple(_names(disable_regions)),
+        _kinds(disable_regions),
     )
     with clock.stage("reading"):
         original = model if isinstance(model, Model) else read(model)
@@ -179,7 +179,7 @@ def convert(
                 made = _rewrite(original, wish, problems, clock)
     with_delegate = None
     if check and made.regions is not None and made.regions.regions and not (compared and compared.skipped):
-        with_delegate = _confirm_delegate(model, made, wish, seed, clock)
+        with_delegate = _confirm_delegate(made, seed, clock)
     after = measure(made.model)
     done = Conversion(made.model, made.fusions, compared, before, after, problems, wish.rules, made.frozen, made.memory)
     done.regions, done.delegate_check = made.regions, with_delegate
@@ -221,14 +221,14 @@ class _Made(NamedTuple):
     memory: Settled | None = None
     regions: Formation | None = None
     plain: Model | None = None
-    """The model before it was packaged."""
+    """The model before its regions were packaged."""
 
 
 def _targets(name: str | None, budget: int | None, package: str | None) -> tuple[str | None, Target | None, str]:
     """The runtime to prepare for, the profile to form regions for, and how to package them."""
     name = "tflm" if name is None and budget is not None else name
     if package is None:
-        package = "none" if name is None or name in TFLM else "composite"
+        package = "none" if name is None or name in TFLM else "plan"
     if name in TFLM:
         if package != "none":
             raise UsageError(f"{name} runs no delegate, so that there is nothing to package; leave `package` out")
@@ -245,7 +245,12 @@ def _targets(name: str | None, budget: int | None, package: str | None) -> tuple
         raise UsageError(f"there is no target `{name}`; the targets are tflm, {', '.join(found)}")
     if budget is not None:
         raise UsageError(f"a memory budget is for TensorFlow Lite Micro, not for {name}")
-    return None, found[name or DEFAULT], package
+    return None, None if package == "none" else found[name or DEFAULT], package
+
+
+def _kinds(names: Iterable[str]) -> tuple[str, ...]:
+    """Kinds of regions, which may be spelled as their nodes are called."""
+    return tuple(name.removeprefix("litefuse.") for name in _names(names))
 
 
 def choose(disable: Iterable[str], only: Iterable[str], level: str, keep_fp16: bool = True) -> list[Rule]:
@@ -305,7 +310,7 @@ def explain(
         None,
         profile,
         mode,
-        tuple(_names(disable_regions)),
+        _kinds(disable_regions),
     )
     original = model if isinstance(model, Model) else read(model)
     refuse_to_write(original, None)
@@ -389,15 +394,10 @@ def _rewrite(original: Model, wish: Wish, problems: Sequence[Problem], clock: _C
 def _package(made: _Made, wish: Wish, clock: _Clock) -> _Made:
     """Forms regions for the profile and packages them."""
     from litefuse.delegates.formation import form  # not needed otherwise
-    from litefuse.delegates.package import is_packaged
 
     assert wish.profile is not None
-    if is_packaged(made.model):
-        raise LitefuseError(
-            "the model holds regions already; `litefuse unfuse` gives the operators back, which can be packaged anew"
-        )
     with clock.stage("forming regions"):
-        plain = deepcopy(made.model) if wish.package == "custom" else None
+        plain = deepcopy(made.model)
         known = {p.message for p in validate(made.model) if p.severity == "error"}
         regions = form(made.model, wish.profile, wish.package, disable=wish.without, keep=wish.keep)
         new = [p for p in validate(made.model) if p.severity == "error" and p.message not in known]
@@ -463,7 +463,8 @@ def _confirm(model: Model | str | os.PathLike[str], made: _Made, wish: Wish, see
     with clock.stage("comparing"):
         compared = compare(
             model,
-            made.plain or made.model,  # custom operators run nowhere but in the delegate
+            # Custom operators run nowhere but in the delegate.
+            made.plain if made.plain is not None and wish.package == "custom" else made.model,
             numerics=numerics,
             deviation=max((rule.deviation for rule in wish.rules if rule.name in used), default=0.0),
             seed=seed,
@@ -476,32 +477,27 @@ def _confirm(model: Model | str | os.PathLike[str], made: _Made, wish: Wish, see
     return compared
 
 
-def _confirm_delegate(
-    model: Model | str | os.PathLike[str], made: _Made, wish: Wish, seed: int, clock: _Clock
-) -> CheckResult | None:
-    """Compares with the original where the delegate runs the result; None, with a note, where there is no delegate.
+def _confirm_delegate(made: _Made, seed: int, clock: _Clock) -> CheckResult | None:
+    """Compares the result with itself before it was packaged, where the delegate runs its regions.
 
-    Raises CheckError when it does not compute the same.
+    Returns None, with a note, where there is no delegate. Raises CheckError when it does not compute the same.
     """
     from litefuse.delegates.runtime import library
 
+    assert made.plain is not None
     try:
         library()
     except RuntimeMissingError as error:
         made.fusions.notes.append(f"the result was not run with the delegate: {error}")
         return None
-    used = made.fusions.counts()
     with clock.stage("comparing with the delegate"):
         compared = compare(
-            model,
+            made.plain,
             made.model,
-            numerics=max(Numerics.QUANTIZED, _weakest(wish.rules, made.fusions), key=list(Numerics).index),
-            deviation=max((rule.deviation for rule in wish.rules if rule.name in used), default=0.0),
             seed=seed,
             cases=_DELEGATE_CASES,
             progress=clock.progress,
             isolated=True,
-            frozen=made.frozen is not None,
             delegate=True,
         )
     if not compared.ok:

@@ -87,6 +87,7 @@ def interpreter(
     model: bytes | str | Path,
     *,
     xnnpack: bool = True,
+    reference: bool = False,
     threads: int = 1,
     keep_all: bool = False,
     delegates: Sequence[Any] = (),
@@ -96,6 +97,7 @@ def interpreter(
     Args:
         model: the bytes of a `.tflite` file, or where it is.
         xnnpack: whether the default delegate may take operators; without it the plain builtin kernels run.
+        reference: run the reference kernels, slow and portable, instead of the optimised ones; without XNNPACK only.
         threads: number of threads.
         keep_all: preserve every intermediate tensor, so that it can be read after a run.
         delegates: what may take operators before the default delegate does.
@@ -106,7 +108,8 @@ def interpreter(
     """
     found = runtime()
     resolvers = found.resolver_type
-    kind = resolvers.AUTO if xnnpack else resolvers.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+    plain = resolvers.BUILTIN_REF if reference else resolvers.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+    kind = resolvers.AUTO if xnnpack else plain
     source: dict[str, Any] = (
         {"model_content": bytes(model)} if isinstance(model, (bytes, bytearray)) else {"model_path": os.fspath(model)}
     )

@@ -298,7 +298,7 @@ def test_a_model_without_regions_says_what_to_do(files: dict[str, Path], here: l
         sane(one)
     (note,) = result.notes
     assert "no regions for litefuse's delegate" in note
-    assert "`litefuse convert --package composite` makes a file that has" in note
+    assert "`litefuse convert --package plan` makes a file that has" in note
     # Regions that are left alone are no reason to advise anything.
     result = bench(files["composite"], delegate=False, **FAST)
     assert [c.name for c in result.contenders] == ["builtin kernels", "XNNPACK"]

@@ -15,11 +15,12 @@ from litefuse.delegates.targets import target
 from litefuse.errors import UsageError
 from litefuse.graph import Graph
 from litefuse.graph.build import Builder
+from litefuse.graph.compact import CONTROL_DEPENDENCIES, parse_control_dependencies, serialize_control_dependencies
 from litefuse.graph.text import to_text
 from litefuse.schema import Model, deepcopy, parse, to_bytes
 from litefuse.schema.enums import TensorType
 from litefuse.schema.operators import Op, builtin_code
-from litefuse.schema.tables import StableHLOCompositeOptions
+from litefuse.schema.tables import Buffer, Metadata, QuantizationParameters, StableHLOCompositeOptions
 from litefuse.schema.validate import validate
 
 
@@ -266,3 +267,66 @@ def test_rules_drop_a_plan_that_no_longer_fits() -> None:
     done = convert(model, check=False)
     assert not is_packaged(done.model)
     assert any("the plan of regions was dropped" in note for note in done.fusions.notes)
+
+
+@pytest.mark.parametrize("mode", ["composite", "plan", "custom"])
+def test_what_feeds_a_copied_operator_is_copied_too(mode: str) -> None:
+    """half -> DEQUANTIZE -> TRANSPOSE, of which the second is read by the region and leaves the graph as well."""
+    b = Builder()
+    x = b.input("x", [3, 2])
+    half = b.constant("half", np.float16([[1, 2, 3], [4, 5, 6]]))
+    wide = b.op(Op.DEQUANTIZE, [half], name="wide", shape=[2, 3], type=TensorType.FLOAT32)
+    turned = b.op(Op.TRANSPOSE, [wide, b.constant("p", np.int32([1, 0]))], name="turned", shape=[3, 2])
+    relu = b.op(Op.RELU, [b.op(Op.ADD, [x, turned], name="sum", shape=[3, 2])], name="relu", shape=[3, 2])
+    model = b.model([relu, turned])
+    original = deepcopy(model)
+    group = Group(model, [0, 1, 2, 3])
+    group.outputs = [relu]
+    package(model, {0: [group]}, mode)
+    assert not [p for p in validate(model) if p.severity == "error"]
+    value = [np.ones((3, 2), np.float32)]
+    want = outputs_of(start(original), value)
+    unfuse(model)
+    for got, expected in zip(outputs_of(start(model), value), want, strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("mode", ["composite", "custom"])
+def test_unfuse_keeps_constants_of_other_scales_apart(mode: str) -> None:
+    b = Builder()
+    x = b.input("x", [4])
+    sums = []
+    for i, scale in enumerate((0.1, 0.02)):
+        q = QuantizationParameters(scale=[scale], zero_point=[0])
+        c = b.constant("c", np.int8([1, 2, 3, 4]), quantization=q)
+        wide = b.op(Op.DEQUANTIZE, [c], name=f"wide{i}", shape=[4], type=TensorType.FLOAT32)
+        sums.append(b.op(Op.ADD, [x, wide], name=f"sum{i}", shape=[4]))
+    model = b.model(sums)
+    buffers = [model.subgraphs[0].tensors[model.subgraphs[0].operators[i].inputs[0]] for i in (0, 2)]
+    buffers[1].buffer = buffers[0].buffer
+    want = outputs_of(start(model), [np.ones(4, np.float32)])
+    package(model, {0: [Group(model, [0, 1]), Group(model, [2, 3])]}, mode)
+    assert unfuse(model) == 2
+    for got, expected in zip(outputs_of(start(model), [np.ones(4, np.float32)]), want, strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("mode", ["composite", "plan"])
+def test_control_dependencies_go_along(mode: str) -> None:
+    b = Builder()
+    x = b.input("x", [4])
+    first = b.op(Op.RELU, [x], name="first", shape=[4])
+    second = b.op(Op.NEG, [x], name="second", shape=[4])
+    third = b.op(Op.ABS, [first], name="third", shape=[4])
+    model = b.model([second, third])
+    model.buffers.append(Buffer(data=serialize_control_dependencies([[(0, 1), (1, 2)]])))
+    model.metadata.append(Metadata(name=CONTROL_DEPENDENCIES, buffer=len(model.buffers) - 1))
+    # `second` comes after `first` and before `third`: together they would wait for it, and it for them.
+    assert entangled(model, 0, [Group(model, [0, 2])]) != []
+    notes = package(model, {0: [Group(model, [1])]}, mode).notes
+    assert notes == []
+    entry = next(m for m in model.metadata if m.name == CONTROL_DEPENDENCIES)
+    pairs = parse_control_dependencies(bytes(model.buffers[entry.buffer].data))
+    assert pairs is not None
+    assert pairs[0] == ([(0, 1), (1, 2)] if mode == "plan" else [(0, 2)])
+    assert len(pairs) == len(model.subgraphs)

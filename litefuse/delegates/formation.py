@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from litefuse.delegates.cost import CostModel, within_budget
-from litefuse.delegates.package import Packaged, entangled, package
+from litefuse.delegates.package import Packaged, entangled, is_packaged, package
 from litefuse.delegates.partition import partition
 from litefuse.delegates.regions import Region
 from litefuse.delegates.targets import Target
+from litefuse.errors import LitefuseError
 from litefuse.fusions.pipeline import Candidate, decompositions
 from litefuse.graph import Graph
 from litefuse.graph.graph import Location
@@ -78,7 +79,12 @@ def form(
 
     Raises:
         UsageError: there is no such mode or kind of region.
+        LitefuseError: the model is packaged already.
     """
+    if is_packaged(model):
+        raise LitefuseError(
+            "the model holds regions already; `litefuse unfuse` gives the operators back, which can be packaged anew"
+        )
     result = Formation(target, mode)
     left_alone = decompositions(model)
     found: dict[int, list[Region]] = {}

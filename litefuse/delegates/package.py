@@ -30,7 +30,13 @@ from litefuse.arena.problem import Buffer as Piece
 from litefuse.arena.problem import Problem
 from litefuse.errors import UsageError
 from litefuse.graph import Graph
-from litefuse.graph.compact import compact
+from litefuse.graph.compact import (
+    CONTROL_DEPENDENCIES,
+    compact,
+    metadata_buffer,
+    parse_control_dependencies,
+    serialize_control_dependencies,
+)
 from litefuse.graph.graph import NOT_PURE
 from litefuse.schema.enums import CustomOptionsFormat
 from litefuse.schema.model import Model
@@ -99,14 +105,47 @@ def entangled(model: Model, index: int, groups: Sequence[Group]) -> list[Group]:
     state; without them, the others can.
     """
     subgraph = model.subgraphs[index]
-    try:
-        _side_by_side(model, subgraph, [_Part.whole(group) for group in groups])
-    except NotConvexError:
+    edges = _control_dependencies(model)[index]
+
+    def convex(some: Sequence[Group]) -> bool:
+        try:
+            _side_by_side(model, subgraph, [_Part.whole(group) for group in some], edges)
+        except NotConvexError:
+            return False
+        return True
+
+    if not convex(groups):
         makers = {t: op for op in subgraph.operators for t in op.outputs}
         near = {op for op in subgraph.operators if _state(model, subgraph, op, makers) is not None}
         touched = {t for op in near for t in (*op.inputs, *op.outputs)}
-        return [group for group in groups if not touched.isdisjoint((*group.inputs, *group.outputs))]
+        tied = [group for group in groups if not touched.isdisjoint((*group.inputs, *group.outputs))]
+        rest = [group for group in groups if not any(group is t for t in tied)]
+        return tied if convex(rest) else list(groups)
     return []
+
+
+_Edge = tuple[Operator, Operator]
+
+
+def _control_dependencies(model: Model) -> list[list[_Edge]]:
+    """By subgraph, pairs of operators of which the file says that the second comes after the first."""
+    none: list[list[_Edge]] = [[] for _ in model.subgraphs]
+    buffer = metadata_buffer(model, CONTROL_DEPENDENCIES)
+    pairs = parse_control_dependencies(bytes(as_bytes(buffer.data))) if buffer and buffer.data is not None else None
+    if pairs is None or len(pairs) != len(model.subgraphs):
+        return none
+    return [
+        [(s.operators[a], s.operators[b]) for a, b in some if 0 <= a < len(s.operators) and 0 <= b < len(s.operators)]
+        for s, some in zip(model.subgraphs, pairs, strict=True)
+    ]
+
+
+def _extend_control_dependencies(model: Model, known: int) -> None:
+    """Says that the subgraphs past the known ones have no control dependencies."""
+    buffer = metadata_buffer(model, CONTROL_DEPENDENCIES)
+    pairs = parse_control_dependencies(bytes(as_bytes(buffer.data))) if buffer and buffer.data is not None else None
+    if buffer is not None and pairs is not None and len(pairs) == known:
+        buffer.data = serialize_control_dependencies([*pairs, *([] for _ in model.subgraphs[known:])])
 
 
 class Packaged(NamedTuple):
@@ -136,6 +175,7 @@ def package(model: Model, groups: Mapping[int, Sequence[Group]], mode: str = "co
     if mode == "none" or not count:
         return Packaged(0, 0, [])
     before = [list(s.operators) for s in model.subgraphs]
+    edges = _control_dependencies(model)
     parts = {index: _parts(model, index, found) for index, found in groups.items() if found}
     total = 0
     wrapped: list[tuple[Operator, SubGraph, int, dict[str, Any]]] = []
@@ -146,7 +186,7 @@ def package(model: Model, groups: Mapping[int, Sequence[Group]], mode: str = "co
         total = max([total, *(layout["scratch_bytes"] for layout in layouts)])
         if mode == "plan":
             subgraph = model.subgraphs[index]
-            subgraph.operators = _side_by_side(model, subgraph, found)
+            subgraph.operators = _side_by_side(model, subgraph, found, edges[index])
             number = {op: i for i, op in enumerate(subgraph.operators)}
             for part, layout in zip(found, layouts, strict=True):
                 plans.append(
@@ -159,7 +199,8 @@ def package(model: Model, groups: Mapping[int, Sequence[Group]], mode: str = "co
                     }
                 )
         else:
-            wrapped += _wrap(model, index, found, layouts, mode)
+            wrapped += _wrap(model, index, found, layouts, mode, edges[index])
+    _extend_control_dependencies(model, len(before))
     before += [list(s.operators) for s in model.subgraphs[len(before) :]]
     notes = compact(model, before)
     for op, inner, place, layout in wrapped:
@@ -220,15 +261,16 @@ def _parts(model: Model, index: int, groups: Sequence[Group]) -> list[_Part]:
     for group in groups:
         for op in group.operators:
             times[op] = times.get(op, 0) + 1
-    shared: set[Operator] = set()
+    shared: set[Operator] = {op for op, n in times.items() if n > 1}
     for group in groups:
         inside, leaving = set(group.operators), set(group.outputs)
-        for op in group.operators:
-            others = any(
-                t not in leaving and (t in graph.outputs or any(r not in inside for r in graph.readers(t)))
+        for op in reversed(group.operators):
+            # What is copied stays where it is as well, and so must what it reads.
+            if any(
+                t not in leaving
+                and (t in graph.outputs or any(r not in inside or r in shared for r in graph.readers(t)))
                 for t in op.outputs
-            )
-            if times[op] > 1 or others:
+            ):
                 shared.add(op)
     parts = [_Part.own(model.subgraphs[index], group, shared) for group in groups]
     _drop_unread(model.subgraphs[index], shared, parts)
@@ -252,7 +294,12 @@ def _drop_unread(subgraph: SubGraph, candidates: set[Operator], parts: Sequence[
 
 
 def _wrap(
-    model: Model, index: int, parts: Sequence[_Part], layouts: Sequence[dict[str, Any]], mode: str
+    model: Model,
+    index: int,
+    parts: Sequence[_Part],
+    layouts: Sequence[dict[str, Any]],
+    mode: str,
+    edges: Sequence[_Edge],
 ) -> list[tuple[Operator, SubGraph, int, dict[str, Any]]]:
     """Moves the operators of each part into a subgraph of its own, and puts one operator in their place."""
     subgraph = model.subgraphs[index]
@@ -283,8 +330,14 @@ def _wrap(
     last = [max(position[op] for op in operators if op in position) for operators in inside]
     keys = {op: position[op] for op in subgraph.operators}
     keys.update({op: at for (op, *_), at in zip(result, last, strict=True)})
+    unit = {op: made for (made, *_), operators in zip(result, inside, strict=True) for op in operators}
     subgraph.operators = _sorted(
-        model, subgraph, [*subgraph.operators, *(op for op, *_ in result)], keys, {op for op, *_ in result}
+        model,
+        subgraph,
+        [*subgraph.operators, *(op for op, *_ in result)],
+        keys,
+        {op for op, *_ in result},
+        [(unit.get(a, a), unit.get(b, b)) for a, b in edges],
     )
     return result
 
@@ -319,7 +372,7 @@ def _code(model: Model, kind: Op, custom: str | None) -> int:
     return len(model.operator_codes) - 1
 
 
-def _side_by_side(model: Model, subgraph: SubGraph, parts: Sequence[_Part]) -> list[Operator]:
+def _side_by_side(model: Model, subgraph: SubGraph, parts: Sequence[_Part], edges: Sequence[_Edge]) -> list[Operator]:
     """The operators of a graph in an order in which those of each part follow each other.
 
     Runtimes divide what a delegate claims as they come: where something that a region needs comes after its first
@@ -330,7 +383,9 @@ def _side_by_side(model: Model, subgraph: SubGraph, parts: Sequence[_Part]) -> l
     whole = {Operator(inputs=list(part.inputs), outputs=list(part.outputs)): part for part in parts}
     keys = {op: position[op] for op in subgraph.operators if op not in inside}
     keys.update({op: max(position[o] for o in part.operators if o in position) for op, part in whole.items()})
-    order = _sorted(model, subgraph, list(keys), keys, set(whole))
+    unit = {op: made for made, part in whole.items() for op in part.operators}
+    waits = [(unit.get(a, a), unit.get(b, b)) for a, b in edges]
+    order = _sorted(model, subgraph, list(keys), keys, set(whole), waits)
     return [op for unit in order for op in (whole[unit].operators if unit in whole else [unit])]
 
 
@@ -340,15 +395,20 @@ def _sorted(
     operators: Sequence[Operator],
     keys: Mapping[Operator, int],
     regions: set[Operator],
+    edges: Sequence[_Edge],
 ) -> list[Operator]:
     """An order in which each operator comes after those it reads from, otherwise by key; state stays in its order.
 
-    ``regions`` are those of the operators that stand for regions, which have no state.
+    ``regions`` are those of the operators that stand for regions, which have no state; the second operator of each of
+    ``edges`` comes after the first.
     """
     makers = {t: op for op in operators for t in op.outputs}
     needs: dict[Operator, set[Operator]] = {op: set() for op in operators}
     for op in operators:
         needs[op].update(makers[t] for t in op.inputs if t in makers and makers[t] is not op)
+    for first, second in edges:
+        if first is not second and first in needs and second in needs:
+            needs[second].add(first)
     last: dict[object, Operator] = {}  # that used a piece of state
     barrier: Operator | None = None
     since: list[Operator] = []
@@ -552,7 +612,13 @@ _Key = tuple[Any, ...]
 
 
 def _key(tensor: Tensor) -> _Key:
-    return tensor.buffer, tensor.name, tensor.type, tuple(tensor.shape or ())
+    """What makes two constants the same; those in forms of their own are like no other."""
+    q = tensor.quantization
+    if tensor.sparsity is not None or tensor.external_buffer or (q is not None and q.details is not None):
+        return (id(tensor),)
+    numbers = () if q is None else tuple(tuple(v) if v is not None else () for v in (q.scale, q.zero_point))
+    axis = 0 if q is None else q.quantized_dimension
+    return tensor.buffer, tensor.name, tensor.type, tuple(tensor.shape or ()), numbers, axis
 
 
 def _constants(model: Model, subgraph: SubGraph) -> dict[_Key, int]:

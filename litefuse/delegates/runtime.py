@@ -64,7 +64,7 @@ def load(
         UsageError: the delegate does not take an option.
     """
     found = runtime(runtime_name)
-    options = {"threads": threads, "backend": backend, "verbose": int(verbose), "profile": int(profile)}
+    options = {"threads": threads, "backend": backend, "verbose": int(bool(verbose)), "profile": int(bool(profile))}
     path = library()
     try:
         return found.module.load_delegate(str(path), {key: str(value) for key, value in options.items()})

@@ -124,7 +124,8 @@ def _compact_codes(model: Model) -> None:
             op.opcode_index = number[op.opcode_index]
 
 
-def _metadata_buffer(model: Model, name: str) -> Buffer | None:
+def metadata_buffer(model: Model, name: str) -> Buffer | None:
+    """The buffer of a metadata entry; None when there is none."""
     for entry in model.metadata:
         if entry.name == name and 0 < entry.buffer < len(model.buffers):
             return model.buffers[entry.buffer]
@@ -196,7 +197,7 @@ def _unzigzag(value: int) -> int:
 
 
 def _renumber_control_dependencies(model: Model, before: Sequence[Sequence[Operator]]) -> list[str]:
-    buffer = _metadata_buffer(model, CONTROL_DEPENDENCIES)
+    buffer = metadata_buffer(model, CONTROL_DEPENDENCIES)
     if buffer is None or buffer.data is None:
         return []
     pairs = parse_control_dependencies(bytes(as_bytes(buffer.data)))

@@ -316,7 +316,9 @@ def _regions(out: Console, document: Document | None) -> None:
         return
     d = document
     if not d["regions"]:
-        _section(out, Text(f"none pays on {d['target']}"), "Regions")
+        dear = sum("as a composite it would cost" in c["reason"] for c in d["refused"])
+        more = f": {_plural(dear, 'region')} would pay, but not within 2 % as composites; `--package plan` takes all"
+        _section(out, Text(f"none for {d['target']}{more if dear else ''}"), "Regions")
     else:
         grid = _grid("right", "left", "left")
         for kind, count in sorted(d["kinds"].items(), key=lambda item: -item[1]):
@@ -326,7 +328,7 @@ def _regions(out: Console, document: Document | None) -> None:
         rows = [
             ("covered", f"{d['covered']} of {_plural(d['operators'], 'operator')}"),
             ("scratch memory", f"{d['scratch_bytes']:,} bytes for all regions"),
-            ("estimate", f"{_us(d['stock_us'])} in the stock runtime, {_us(d['gain_us'])} less with regions"),
+            ("estimate", f"{_us(d['stock_us'])} in the stock runtime, {_us(d['gain_us'])} less with fast kernels"),
         ]
         _indented(out, _items(rows))
     _refusals(out, d["refused_counts"], "No regions")
