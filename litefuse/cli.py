@@ -220,7 +220,12 @@ def inspect(models: tuple[Path, ...], as_text: bool, as_json: bool) -> int:
 
     def one(path: Path) -> Document:
         model = read(path)
-        return documents.inspection(str(path), measure(model), validate(model))
+        packaged = None
+        if any((entry.name or "").startswith("litefuse.") for entry in model.metadata):
+            from litefuse.delegates.package import about  # most files hold no regions
+
+            packaged = about(model)
+        return documents.inspection(str(path), measure(model), validate(model), packaged)
 
     return _show("inspect", (_attempt(path, one) for path in models), as_json)
 

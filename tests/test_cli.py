@@ -678,6 +678,7 @@ def test_regions_are_formed_shown_and_taken_apart(capsys: pytest.CaptureFixture[
     assert (
         "holds regions already" in Ran(capsys, "convert", out, "--package", "plan", "-o", tmp_path / "x.tflite").error()
     )
+    assert re.search(r"regions +1 for x86-64-v3, packaged as plan", Ran(capsys, "inspect", out).out)
     ran = Ran(capsys, "unfuse", out)
     assert "1 region taken apart" in ran.out
     assert Ran(capsys, "check", path, tmp_path / "packaged.unfused.tflite").code == 0

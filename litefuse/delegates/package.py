@@ -559,6 +559,17 @@ def _loads(data: memoryview) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def about(model: Model) -> dict[str, Any] | None:
+    """How a file was packaged: `mode`, `target`, `regions` and `scratch_bytes`; None when it says nothing of it."""
+    buffer = metadata_buffer(model, PACKAGE)
+    found = _loads(as_bytes(buffer.data)) if buffer is not None and buffer.data is not None else {}
+    numbers = {key: found.get(key) for key in ("regions", "scratch_bytes")}
+    names = {key: found.get(key) for key in ("mode", "target")}
+    if not all(isinstance(n, int) for n in numbers.values()) or not all(isinstance(n, str) for n in names.values()):
+        return None
+    return {**names, **numbers}
+
+
 def is_packaged(model: Model) -> bool:
     """Whether a model holds regions that :func:`package` made."""
     if any(m.name in (PLAN, PACKAGE) for m in model.metadata):

@@ -67,8 +67,8 @@ def failure(file: str, message: str, exit_code: int) -> Document:
 # -- inspect -------------------------------------------------------------------------------------------------------
 
 
-def inspection(file: str, stats: ModelStats, problems: Iterable[Problem]) -> Document:
-    """The entry of a model in the document of `litefuse inspect`."""
+def inspection(file: str, stats: ModelStats, problems: Iterable[Problem], packaged: Document | None = None) -> Document:
+    """The entry of a model in the document of `litefuse inspect`; ``packaged`` says which regions it holds."""
     return {
         "file": text(file),
         "schema_version": stats.version,
@@ -90,6 +90,7 @@ def inspection(file: str, stats: ModelStats, problems: Iterable[Problem]) -> Doc
         "flex_operators": _names(stats.flex),
         "metadata": _names(stats.metadata),
         "appended_files": _names(stats.appended),
+        "packaged": packaged,
         "unknown_field": stats.unknown,
         "problems": _problems(problems),
         "subgraphs": [_subgraph(s) for s in stats.subgraphs],

@@ -152,6 +152,9 @@ def inspection(out: Console, document: Document) -> None:
         ("custom operators", _some([f"{n} ({c})" for n, c in d["custom_operators"].items()])),
         ("TensorFlow operators", _some([f"{n} ({c})" for n, c in d["flex_operators"].items()])),
     ]
+    if d["packaged"]:
+        p = d["packaged"]
+        sizes.append(("regions", f"{p['regions']} for {p['target'] or 'some target'}, packaged as {p['mode']}"))
     optional = ("weights widened at start", "state", "file")
     rows = [(k, v) for k, v in sizes if v and not (k in optional and v == "0 B")]
     for title, key in (("dynamic tensors", "dynamic_tensors"), ("tensors of unknown size", "unsized_tensors")):
