@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
-#include <thread>
 
 #include "region/scratch.h"
 #include "tflite/flexbuffer.h"

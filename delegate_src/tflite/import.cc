@@ -92,44 +92,41 @@ Padding padding_of(int padding) {
   return padding == 1 ? Padding::kSame : padding == 2 ? Padding::kValid : Padding::kUnknown;
 }
 
+// What all sorts of convolutions have.
+template <typename T>
+Conv2dParams convolution_of(const T* p) {
+  Conv2dParams q;
+  q.padding = padding_of(p->padding);
+  q.stride_w = p->stride_width;
+  q.stride_h = p->stride_height;
+  q.activation = activation_of(p);
+  return q;
+}
+
+template <typename T>
+Conv2dParams dilated_of(const T* p) {
+  Conv2dParams q = convolution_of(p);
+  q.dilation_w_factor = p->dilation_width_factor;
+  q.dilation_h_factor = p->dilation_height_factor;
+  return q;
+}
+
 // Reads builtin_data; `from` is not nullptr.
 Status import_params(Kind kind, const void* from, Params* to) {
   switch (kind) {
-    case Kind::kConv2d: {
-      const auto* p = static_cast<const abi::ConvParams*>(from);
-      Conv2dParams q;
-      q.padding = padding_of(p->padding);
-      q.stride_w = p->stride_width;
-      q.stride_h = p->stride_height;
-      q.dilation_w_factor = p->dilation_width_factor;
-      q.dilation_h_factor = p->dilation_height_factor;
-      q.activation = activation_of(p);
-      *to = q;
+    case Kind::kConv2d:
+      *to = dilated_of(static_cast<const abi::ConvParams*>(from));
       return Status();
-    }
     case Kind::kDepthwiseConv2d: {
       const auto* p = static_cast<const abi::DepthwiseConvParams*>(from);
-      Conv2dParams q;
-      q.padding = padding_of(p->padding);
-      q.stride_w = p->stride_width;
-      q.stride_h = p->stride_height;
-      q.dilation_w_factor = p->dilation_width_factor;
-      q.dilation_h_factor = p->dilation_height_factor;
+      Conv2dParams q = dilated_of(p);
       q.depth_multiplier = p->depth_multiplier;
-      q.activation = activation_of(p);
       *to = q;
       return Status();
     }
-    case Kind::kTransposeConv: {
-      const auto* p = static_cast<const abi::TransposeConvParams*>(from);
-      Conv2dParams q;
-      q.padding = padding_of(p->padding);
-      q.stride_w = p->stride_width;
-      q.stride_h = p->stride_height;
-      q.activation = activation_of(p);
-      *to = q;
+    case Kind::kTransposeConv:
+      *to = convolution_of(static_cast<const abi::TransposeConvParams*>(from));
       return Status();
-    }
     case Kind::kAveragePool2d:
     case Kind::kMaxPool2d: {
       const auto* p = static_cast<const abi::PoolParams*>(from);
