@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import sys
 import time
 from collections import Counter
@@ -30,6 +29,7 @@ from typing import Any
 
 import numpy as np
 
+from litefuse.bench import Ratio, race, ratio
 from litefuse.convert import convert
 from litefuse.delegates.cost import Eager
 from litefuse.delegates.formation import Formation, form
@@ -67,14 +67,10 @@ class Runner:
 
     def __call__(self, values: Sequence[Any]) -> list[Any]:
         """The outputs for these inputs."""
-        self.set(values)
-        self.runner.invoke()
-        return [np.array(self.runner.get_tensor(d["index"])) for d in self.runner.get_output_details()]
-
-    def set(self, values: Sequence[Any]) -> None:
-        """Gives it inputs."""
         for detail, value in zip(self.runner.get_input_details(), values, strict=True):
             self.runner.set_tensor(detail["index"], value)
+        self.runner.invoke()
+        return [np.array(self.runner.get_tensor(d["index"])) for d in self.runner.get_output_details()]
 
 
 def through(data: bytes, kind: str, sets: Sequence[Any]) -> list[list[Any]]:
@@ -104,20 +100,9 @@ def difference(got: Sequence[Any], want: Sequence[Any]) -> str:
     return ", ".join(parts) or "0"
 
 
-def paired(a: Runner, b: Runner, seconds: float) -> tuple[float, float, float]:
-    """The median and quartiles of time(b) / time(a), run by turns."""
-    ratios = []
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end or len(ratios) < 10:
-        times = []
-        for runner in (a, b) if len(ratios) % 2 else (b, a):
-            start = time.perf_counter()
-            runner.runner.invoke()
-            times.append(time.perf_counter() - start)
-        first, second = times if len(ratios) % 2 else times[::-1]
-        ratios.append(second / first)
-    quartiles = statistics.quantiles(ratios, n=4)
-    return quartiles[1], quartiles[0], quartiles[2]
+def paired(a: Runner, b: Runner, seconds: float) -> Ratio:
+    """time(b) / time(a), run by turns."""
+    return ratio(*race([a.runner.invoke, b.runner.invoke], seconds=seconds))
 
 
 def one(path: str, options: dict[str, Any], say: Any) -> dict[str, Any]:
@@ -166,9 +151,9 @@ def one(path: str, options: dict[str, Any], say: Any) -> dict[str, Any]:
             for runner in (stock, wrapped):
                 runner(sets[0])
             tries = [paired(stock, wrapped, options["seconds"])]
-            while tries[-1][0] > 1.02 and len(tries) < 3:
+            while tries[-1].median > 1.02 and len(tries) < 3:
                 tries.append(paired(stock, wrapped, options["seconds"]))
-            row["ratio"] = min(tries)
+            row["ratio"] = min(tries, key=lambda found: found.median)[1:]
         say("running the composites with the delegate")
         row["delegate"] = by_delegate(data, sets, want, row)
     say("forming a plan")
