@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from litefuse.delegates.package import package
 from litefuse.delegates.runtime import load, report
 from litefuse.graph import Graph
-from litefuse.runtime import quiet, runtime
+from litefuse.runtime import interpreter
 from litefuse.schema import Model, deepcopy, to_bytes
 from litefuse.schema.tables import Operator
 
@@ -68,14 +68,8 @@ def feeds(runner: Any, seed: int = 0) -> list[Array]:
 
 def start(model: Model | bytes, *, delegates: Any = (), reference: bool = True) -> Any:
     """An interpreter with the reference kernels (or the optimised ones) and, before them, the delegates."""
-    found = runtime()
-    kind = found.resolver_type.BUILTIN_REF if reference else found.resolver_type.BUILTIN_WITHOUT_DEFAULT_DELEGATES
-    with quiet():
-        return found.interpreter(
-            model_content=model if isinstance(model, bytes) else to_bytes(model),
-            experimental_op_resolver_type=kind,
-            **({"experimental_delegates": list(delegates)} if delegates else {}),
-        )
+    data = model if isinstance(model, bytes) else to_bytes(model)
+    return interpreter(data, xnnpack=False, reference=reference, delegates=delegates)
 
 
 def outputs_of(runner: Any, inputs: list[Array] | None = None, seed: int = 0) -> list[Array]:

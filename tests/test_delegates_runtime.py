@@ -340,11 +340,11 @@ def test_a_delegate_destroyed_before_its_interpreter() -> None:
     # As a garbage collector may do that finds both in a cycle.
     delegate = load()
     runner = start(split(network()), delegates=[delegate])
-    outputs_of(runner)
+    (before,) = outputs_of(runner)
     destroy = delegate._library.tflite_plugin_destroy_delegate
     destroy.argtypes = [ctypes.c_void_p]
     destroy(delegate._delegate_ptr)
     delegate._library = None  # so that it is not destroyed again
-    outputs_of(runner)
+    np.testing.assert_array_equal(outputs_of(runner)[0], before)
     del runner
     gc.collect()
