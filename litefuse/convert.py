@@ -22,6 +22,7 @@ from litefuse.errors import (
 )
 from litefuse.fusions import LEVELS, FusionReport, Numerics, Rule, run, select
 from litefuse.fusions import rules as all_rules
+from litefuse.graph.compact import compact, drop_metadata, metadata_buffer
 from litefuse.graph.freeze import FreezeReport, freeze
 from litefuse.report.stats import ModelStats, measure
 from litefuse.schema import deepcopy, read, write
@@ -218,6 +219,8 @@ class _Made(NamedTuple):
     model: Model
     fusions: FusionReport
     frozen: FreezeReport | None
+    faults: frozenset[str]
+    """The errors that the original had and the model still has."""
     memory: Settled | None = None
     regions: Formation | None = None
     plain: Model | None = None
@@ -398,9 +401,8 @@ def _package(made: _Made, wish: Wish, clock: _Clock) -> _Made:
     assert wish.profile is not None
     with clock.stage("forming regions"):
         plain = deepcopy(made.model)
-        known = {p.message for p in validate(made.model) if p.severity == "error"}
         regions = form(made.model, wish.profile, wish.package, disable=wish.without, keep=wish.keep)
-        new = [p for p in validate(made.model) if p.severity == "error" and p.message not in known]
+        new = [p for p in validate(made.model) if p.severity == "error" and p.message not in made.faults]
     if new:
         raise LitefuseError(f"packaging made an invalid model: {new[0]}; nothing was written. Please report this file")
     made.fusions.notes.extend(regions.packaged.notes)
@@ -425,7 +427,8 @@ def _apply(original: Model, wish: Wish, problems: Sequence[Problem], clock: _Clo
         if fusions.applied:
             _drop_plan(result, fusions)
         known = {p.message for p in faults}
-        new = [p for p in validate(result) if p.severity == "error" and p.message not in known]
+        left = [p for p in validate(result) if p.severity == "error"]
+        new = [p for p in left if p.message not in known]
     if new:
         raise LitefuseError(
             f"the rules {', '.join(fusions.counts())} made an invalid model: {new[0]}; nothing was written. Please "
@@ -437,18 +440,17 @@ def _apply(original: Model, wish: Wish, problems: Sequence[Problem], clock: _Clo
                 f"{rule.name} repaired {fusions.counts()[rule.name]} places where the original is numerically wrong "
                 f"for some inputs: `litefuse rules {rule.name}` says which"
             )
-    return _Made(result, fusions, frozen)
+    return _Made(result, fusions, frozen, frozenset(p.message for p in left))
 
 
 def _drop_plan(model: Model, fusions: FusionReport) -> None:
     """Removes a plan of regions, which no longer fits the operators."""
-    names = ("litefuse.plan", "litefuse.package")  # spelled here, so that the delegate's modules are not needed
-    if not any(entry.name == names[0] for entry in model.metadata):
+    plan, package = "litefuse.plan", "litefuse.package"  # spelled here, so that the delegate's modules are not needed
+    if metadata_buffer(model, plan) is None:
         return
-    for entry in [m for m in model.metadata if m.name in names]:
-        model.metadata.remove(entry)
-        if 0 < entry.buffer < len(model.buffers):
-            model.buffers[entry.buffer].data = None
+    for name in (plan, package):
+        drop_metadata(model, name)
+    compact(model, [list(subgraph.operators) for subgraph in model.subgraphs])
     fusions.notes.append(
         "the plan of regions was dropped, since operators have changed; `--package plan` makes a new one"
     )

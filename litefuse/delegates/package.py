@@ -31,10 +31,10 @@ from litefuse.arena.problem import Problem
 from litefuse.errors import UsageError
 from litefuse.graph import Graph
 from litefuse.graph.compact import (
-    CONTROL_DEPENDENCIES,
     compact,
+    control_dependencies,
+    drop_metadata,
     metadata_buffer,
-    parse_control_dependencies,
     serialize_control_dependencies,
 )
 from litefuse.graph.graph import NOT_PURE
@@ -129,11 +129,10 @@ _Edge = tuple[Operator, Operator]
 
 def _control_dependencies(model: Model) -> list[list[_Edge]]:
     """By subgraph, pairs of operators of which the file says that the second comes after the first."""
-    none: list[list[_Edge]] = [[] for _ in model.subgraphs]
-    buffer = metadata_buffer(model, CONTROL_DEPENDENCIES)
-    pairs = parse_control_dependencies(bytes(as_bytes(buffer.data))) if buffer and buffer.data is not None else None
+    found = control_dependencies(model)
+    pairs = found[1] if found is not None else None
     if pairs is None or len(pairs) != len(model.subgraphs):
-        return none
+        return [[] for _ in model.subgraphs]
     return [
         [(s.operators[a], s.operators[b]) for a, b in some if 0 <= a < len(s.operators) and 0 <= b < len(s.operators)]
         for s, some in zip(model.subgraphs, pairs, strict=True)
@@ -142,8 +141,7 @@ def _control_dependencies(model: Model) -> list[list[_Edge]]:
 
 def _extend_control_dependencies(model: Model, known: int) -> None:
     """Says that the subgraphs past the known ones have no control dependencies."""
-    buffer = metadata_buffer(model, CONTROL_DEPENDENCIES)
-    pairs = parse_control_dependencies(bytes(as_bytes(buffer.data))) if buffer and buffer.data is not None else None
+    buffer, pairs = control_dependencies(model) or (None, None)
     if buffer is not None and pairs is not None and len(pairs) == known:
         buffer.data = serialize_control_dependencies([*pairs, *([] for _ in model.subgraphs[known:])])
 
@@ -524,7 +522,7 @@ def fingerprint(model: Model, subgraph: SubGraph, operators: Iterable[Operator])
 
 
 def _attach(model: Model, name: str, data: bytes) -> None:
-    model.metadata = [m for m in model.metadata if m.name != name]
+    drop_metadata(model, name)
     model.buffers.append(Buffer(data=data))
     model.metadata.append(Metadata(name=name, buffer=len(model.buffers) - 1))
 

@@ -132,14 +132,15 @@ def metadata_buffer(model: Model, name: str) -> Buffer | None:
     return None
 
 
-def _drop_metadata(model: Model, name: str) -> None:
+def drop_metadata(model: Model, name: str) -> None:
+    """Removes the metadata entries of that name; their buffers go with :func:`compact`."""
     model.metadata = [m for m in model.metadata if m.name != name]
 
 
 def _drop_memory_plan(model: Model) -> list[str]:
     if not any(m.name == MEMORY_PLAN for m in model.metadata):
         return []
-    _drop_metadata(model, MEMORY_PLAN)
+    drop_metadata(model, MEMORY_PLAN)
     return [f"the memory plan in the file ({MEMORY_PLAN}) was for the original operators and has been removed"]
 
 
@@ -196,13 +197,21 @@ def _unzigzag(value: int) -> int:
     return -(value // 2) - 1 if value % 2 else value // 2
 
 
-def _renumber_control_dependencies(model: Model, before: Sequence[Sequence[Operator]]) -> list[str]:
+def control_dependencies(model: Model) -> tuple[Buffer, list[list[tuple[int, int]]] | None] | None:
+    """The buffer with the control dependencies and what it says (None when not valid); None when there is none."""
     buffer = metadata_buffer(model, CONTROL_DEPENDENCIES)
     if buffer is None or buffer.data is None:
+        return None
+    return buffer, parse_control_dependencies(bytes(as_bytes(buffer.data)))
+
+
+def _renumber_control_dependencies(model: Model, before: Sequence[Sequence[Operator]]) -> list[str]:
+    found = control_dependencies(model)
+    if found is None:
         return []
-    pairs = parse_control_dependencies(bytes(as_bytes(buffer.data)))
+    buffer, pairs = found
     if pairs is None or len(pairs) != len(model.subgraphs):
-        _drop_metadata(model, CONTROL_DEPENDENCIES)
+        drop_metadata(model, CONTROL_DEPENDENCIES)
         return ["the control dependencies in the file could not be read and have been removed"]
     result = []
     for subgraph, old, edges in zip(model.subgraphs, before, pairs, strict=True):
