@@ -24,11 +24,13 @@ struct Advice {
   };
   std::vector<Place> places;
   size_t scratch_bytes = 0;
+  bool winograd = true;  // whether Winograd's algorithm may be used, whose error is larger
 };
 
 struct CompileOptions {
   int threads = 1;
   bool profile = false;
+  int strip = 0;  // the height of strips, for tests; 0 for what suits the caches
   Advice advice;
 };
 
@@ -44,11 +46,14 @@ class Executable {
   virtual const Shape& output_shape(size_t i) const = 0;
   // Scratch memory that run() needs, in bytes.
   virtual size_t scratch_bytes() const = 0;
-  // Whether the plan of the file was followed in the last prepare().
+  // Whether the memory that the plan of the file has suffices, as of the last prepare(): its offsets are followed, or
+  // less is needed.
   virtual bool follows_plan() const = 0;
   // `scratch` is aligned to kAlignment. No output overlaps an input.
   virtual Status run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs, void* scratch,
                      Listener* listener) = 0;
+  // Operators for which there is no fast kernel with these shapes.
+  virtual size_t slow_operators() const { return 0; }
   // Nullptr unless compiled with `profile`.
   virtual Profile* profile() const = 0;
 };

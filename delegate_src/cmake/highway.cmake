@@ -5,6 +5,8 @@ set(LITEFUSE_HIGHWAY_SHA256 7e0be78b8318e8bdbf6fa545d2ecb4c90f947df03f7aadc42c19
 option(LITEFUSE_FETCH_HIGHWAY "Fetch Highway even if one is installed" OFF)
 
 add_library(litefuse_highway INTERFACE)
+# Steps between instruction sets that bring these kernels little: each would be compiled, and make the library larger.
+target_compile_definitions(litefuse_highway INTERFACE "HWY_DISABLED_TARGETS=(HWY_SSE4|HWY_AVX3_DL)")
 if(NOT LITEFUSE_FETCH_HIGHWAY AND NOT FETCHCONTENT_SOURCE_DIR_HIGHWAY)
   find_package(hwy CONFIG QUIET)
   # Debian's package has no CMake files.

@@ -1,4 +1,6 @@
 // RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR of NHWC inputs.
+#include "kernels/resize.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -9,14 +11,6 @@
 
 namespace litefuse {
 namespace {
-
-// Coordinates are computed in float32 and kept in tables.
-constexpr int32_t kMaxSide = 1 << 24;
-
-struct Sides {
-  int32_t in = 0;
-  int32_t out = 0;
-};
 
 // Finds both sides and sets the output's shape.
 Status find_sides(Call& call, Sides* height, Sides* width) {
@@ -39,37 +33,6 @@ Status find_sides(Call& call, Sides* height, Sides* width) {
                    "its output would be too large");
   LITEFUSE_REQUIRE(output.elements() == 0 || input.elements() > 0, "its input is empty");
   call.scratch_bytes = 0;
-  return Status();
-}
-
-// Where an output position lies between two positions of the input.
-template <typename Fraction>
-struct Between {
-  int32_t lower = 0;
-  int32_t upper = 0;
-  Fraction fraction{};  // the distance from `lower`, below 0 where half-pixel centres lie outside
-};
-
-Status require_inside(int64_t lower, Sides side) {
-  // The runtime's kernels read another row's elements there, or what follows the tensor.
-  LITEFUSE_REQUIRE(lower < side.in, "rounding leads outside the input when %d positions become %d", side.in, side.out);
-  return Status();
-}
-
-Status find_positions(Sides side, const ResizeParams& params, std::vector<Between<float>>* positions) {
-  float scale = static_cast<float>(side.in) / static_cast<float>(side.out);
-  if (params.align_corners && side.out > 1) {
-    scale = static_cast<float>(side.in - 1) / static_cast<float>(side.out - 1);
-  }
-  positions->resize(static_cast<size_t>(side.out));
-  for (int32_t i = 0; i < side.out; ++i) {
-    const auto at = static_cast<float>(i);
-    const float exact = params.half_pixel_centers ? (at + 0.5f) * scale - 0.5f : at * scale;
-    const int32_t lower = std::max(static_cast<int32_t>(std::floor(exact)), 0);
-    const int32_t upper = std::min(static_cast<int32_t>(std::ceil(exact)), side.in - 1);
-    LITEFUSE_RETURN_IF_REFUSED(require_inside(lower, side));
-    (*positions)[static_cast<size_t>(i)] = {lower, upper, exact - static_cast<float>(lower)};
-  }
   return Status();
 }
 
@@ -220,19 +183,6 @@ class ResizeNearest : public Kernel {
   }
 
  private:
-  static void find_nearest(Sides side, const ResizeParams& params, std::vector<int32_t>* nearest) {
-    const float scale = params.align_corners && side.out > 1
-                            ? static_cast<float>(side.in - 1) / static_cast<float>(side.out - 1)
-                            : static_cast<float>(side.in) / static_cast<float>(side.out);
-    const float offset = params.half_pixel_centers ? 0.5f : 0.0f;
-    nearest->resize(static_cast<size_t>(side.out));
-    for (int32_t i = 0; i < side.out; ++i) {
-      const float exact = (static_cast<float>(i) + offset) * scale;
-      const auto at = static_cast<int32_t>(params.align_corners ? std::round(exact) : std::floor(exact));
-      (*nearest)[static_cast<size_t>(i)] = std::max(std::min(at, side.in - 1), 0);
-    }
-  }
-
   std::vector<int32_t> rows_;
   std::vector<int32_t> columns_;
 };

@@ -38,8 +38,10 @@ bool makes_nothing(const Call& call) {
 
 }  // namespace
 
-Status Executor::compile(const Region& region, const CompileOptions& options, std::unique_ptr<Executable>* result) {
+Status Executor::compile(const Region& region, const CompileOptions& options, std::shared_ptr<Threads> threads,
+                         std::unique_ptr<Executable>* result) {
   auto executor = std::make_unique<Executor>();
+  executor->threads_ = std::move(threads);
   LITEFUSE_RETURN_IF_REFUSED(executor->build(region, options));
   *result = std::move(executor);
   return Status();
@@ -49,6 +51,7 @@ Status Executor::build(const Region& region, const CompileOptions& options) {
   LITEFUSE_RETURN_IF_REFUSED(check_structure(region));
   region_ = region;
   advice_ = options.advice;
+  strip_ = options.strip;
   const size_t count = region_.tensors.size();
   shapes_.resize(count);
   data_.assign(count, nullptr);
@@ -65,20 +68,20 @@ Status Executor::build(const Region& region, const CompileOptions& options) {
     for (int32_t output : op.outputs) internal_[at(output)] = true;
     MakeKernel make = reference_kernel(op.kind);
     LITEFUSE_REQUIRE(make != nullptr, "%s: no kernel runs this operator", describe(region_, op).c_str());
-    Step step;
-    step.kernel = make();
-    step.call.op = &op;
+    Reference reference;
+    reference.kernel = make();
+    reference.call.op = &op;
     for (int32_t input : op.inputs) {
       Operand operand;
       if (input >= 0) operand.tensor = &region_.tensors[at(input)];
-      step.call.inputs.push_back(operand);
+      reference.call.inputs.push_back(operand);
     }
     for (int32_t output : op.outputs) {
       Operand operand;
       operand.tensor = &region_.tensors[at(output)];
-      step.call.outputs.push_back(operand);
+      reference.call.outputs.push_back(operand);
     }
-    steps_.push_back(std::move(step));
+    references_.push_back(std::move(reference));
     names.push_back(describe(region_, op));
   }
   for (int32_t output : region_.outputs) internal_[at(output)] = false;
@@ -91,8 +94,8 @@ Status Executor::build(const Region& region, const CompileOptions& options) {
 
 // Operators that only constants feed, such as the DEQUANTIZE of float16 weights, are run once.
 Status Executor::fold_constants() {
-  for (Step& step : steps_) {
-    Call& call = step.call;
+  for (Reference& reference : references_) {
+    Call& call = reference.call;
     const Operator& op = *call.op;
     const bool constant = std::all_of(op.inputs.begin(), op.inputs.end(), [this](int32_t input) {
       return input < 0 || region_.tensors[at(input)].constant != nullptr;
@@ -105,7 +108,7 @@ Status Executor::fold_constants() {
       call.inputs[i].shape = shapes_[at(op.inputs[i])];
       call.inputs[i].data = data_[at(op.inputs[i])];
     }
-    LITEFUSE_RETURN_IF_REFUSED(step.kernel->prepare(call).at(describe(region_, op)));
+    LITEFUSE_RETURN_IF_REFUSED(reference.kernel->prepare(call).at(describe(region_, op)));
     auto reserve = [this](uint64_t bytes) -> char* {
       if (bytes > kMaxComputed) return nullptr;
       computed_.emplace_back(new (std::nothrow) char[static_cast<size_t>(bytes) + kAlignment]);
@@ -123,10 +126,10 @@ Status Executor::fold_constants() {
       shapes_[t] = tensor.shape = call.outputs[i].shape;
       internal_[t] = false;
     }
-    if (!makes_nothing(call)) step.kernel->run(call);
+    if (!makes_nothing(call)) reference.kernel->run(call);
     for (size_t i = 0; i < op.outputs.size(); ++i) region_.tensors[at(op.outputs[i])].constant = call.outputs[i].data;
     computed_.erase(computed_.begin() + static_cast<std::ptrdiff_t>(scratch_at));
-    step.once = true;
+    reference.once = true;
   }
   return Status();
 }
@@ -135,9 +138,9 @@ Status Executor::prepare(const std::vector<Shape>& inputs) {
   LITEFUSE_REQUIRE(inputs.size() == region_.inputs.size(), "%zu shapes were given for %zu inputs", inputs.size(),
                    region_.inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) shapes_[at(region_.inputs[i])] = inputs[i];
-  for (Step& step : steps_) {
-    if (step.once) continue;
-    Call& call = step.call;
+  for (Reference& reference : references_) {
+    if (reference.once) continue;
+    Call& call = reference.call;
     const Operator& op = *call.op;
     for (size_t i = 0; i < op.inputs.size(); ++i) {
       if (op.inputs[i] < 0) continue;
@@ -145,95 +148,167 @@ Status Executor::prepare(const std::vector<Shape>& inputs) {
       call.inputs[i].data = const_cast<void*>(region_.tensors[at(op.inputs[i])].constant);
     }
     call.scratch_bytes = 0;
-    LITEFUSE_RETURN_IF_REFUSED(step.kernel->prepare(call).at(describe(region_, op)));
+    LITEFUSE_RETURN_IF_REFUSED(reference.kernel->prepare(call).at(describe(region_, op)));
+    LITEFUSE_REQUIRE(call.scratch_bytes <= kMaxScratch, "%s: it needs too much memory", describe(region_, op).c_str());
     for (size_t i = 0; i < op.outputs.size(); ++i) shapes_[at(op.outputs[i])] = call.outputs[i].shape;
-    step.idle = makes_nothing(call);
+    reference.idle = makes_nothing(call);
+  }
+  if (divided_for_ != shapes_) {
+    divided_for_.clear();
+    LITEFUSE_RETURN_IF_REFUSED(divide());
+    divided_for_ = shapes_;
   }
   return plan_scratch();
 }
 
+// Makes the steps for the shapes that there are now.
+Status Executor::divide() {
+  steps_.clear();
+  std::vector<Section> sections;
+  if (threads_ != nullptr) {
+    LoweringOptions options;
+    options.threads = threads_->count();
+    options.winograd = advice_.winograd;
+    options.strip = strip_;
+    std::vector<bool> done;
+    for (const Reference& reference : references_) done.push_back(reference.once || reference.idle);
+    LITEFUSE_RETURN_IF_REFUSED(lower(region_, shapes_, done, options, &sections));
+  } else {
+    for (size_t i = 0; i < references_.size(); ++i) {
+      if (references_[i].once) continue;
+      Section section;
+      section.operators = {static_cast<int32_t>(i)};
+      for (int32_t input : region_.operators[i].inputs) {
+        if (input >= 0) section.inputs.push_back(input);
+      }
+      section.outputs = region_.operators[i].outputs;
+      sections.push_back(std::move(section));
+    }
+  }
+  for (Section& section : sections) {
+    Step step;
+    step.scratch_bytes = section.pipeline != nullptr ? section.pipeline->scratch_bytes()
+                                                     : references_[at(section.operators[0])].call.scratch_bytes;
+    step.section = std::move(section);
+    steps_.push_back(std::move(step));
+  }
+  return Status();
+}
+
 Status Executor::plan_scratch() {
-  const auto last_step = static_cast<int32_t>(steps_.size()) - 1;
-  // Pieces of tensors first, then those that kernels asked for.
+  // Pieces of tensors first, then what steps need for themselves.
   std::vector<Piece> pieces;
   std::vector<size_t> tensor_of;
   std::vector<int32_t> piece_of(region_.tensors.size(), -1);
+  stored_.assign(region_.tensors.size(), false);
   uint64_t sum = 0;
   for (size_t s = 0; s < steps_.size(); ++s) {
-    const Operator& op = *steps_[s].call.op;
-    for (int32_t input : op.inputs) {
-      if (input >= 0 && piece_of[at(input)] >= 0) pieces[at(piece_of[at(input)])].last = static_cast<int32_t>(s);
+    const auto step = static_cast<int32_t>(s);
+    for (int32_t input : steps_[s].section.inputs) {
+      if (piece_of[at(input)] >= 0) pieces[at(piece_of[at(input)])].last = step;
     }
-    for (int32_t output : op.outputs) {
+    for (int32_t output : steps_[s].section.outputs) {
       if (!internal_[at(output)]) continue;
       const uint64_t bytes = bytes_of(region_.tensors[at(output)], shapes_[at(output)]);
       sum += bytes;
       LITEFUSE_REQUIRE(bytes <= kMaxScratch && sum <= kMaxScratch, "its intermediates are too large");
       piece_of[at(output)] = static_cast<int32_t>(pieces.size());
       tensor_of.push_back(at(output));
-      const auto step = static_cast<int32_t>(s);
+      stored_[at(output)] = true;
       pieces.push_back(Piece{static_cast<size_t>(bytes), step, step, 0});
     }
   }
   const size_t tensors = pieces.size();
-  // The file's plan holds for the tensors, if it fits the shapes of this run.
-  follows_plan_ = advice_.places.size() == tensors;
-  if (follows_plan_) {
-    for (const Advice::Place& place : advice_.places) {
-      const bool known = place.op >= 0 && place.op <= last_step && place.output >= 0 &&
-                         at(place.output) < region_.operators[at(place.op)].outputs.size();
-      const int32_t piece = known ? piece_of[at(region_.operators[at(place.op)].outputs[at(place.output)])] : -1;
-      if (piece < 0) {
-        follows_plan_ = false;
-        break;
-      }
-      pieces[at(piece)].offset = place.offset;
-    }
-    // A plan that needs more memory than all tensors side by side is none.
-    size_t enough = 0;
-    for (const Piece& piece : pieces) enough += aligned(piece.bytes);
-    follows_plan_ = follows_plan_ && advice_.scratch_bytes <= enough && placed_well(pieces, advice_.scratch_bytes);
-  }
-  size_t total = follows_plan_ ? advice_.scratch_bytes : place(&pieces);
-  for (size_t i = 0; i < tensors; ++i) offsets_[tensor_of[i]] = pieces[i].offset;
-  // What kernels need for themselves lies behind; it is needed for one step only.
   size_t own = 0;
-  for (Step& step : steps_) {
-    if (step.once) continue;
-    LITEFUSE_REQUIRE(step.call.scratch_bytes <= kMaxScratch, "%s: it needs too much memory",
-                     describe(region_, *step.call.op).c_str());
-    step.scratch_offset = aligned(total);
-    own = std::max(own, step.call.scratch_bytes);
+  for (size_t s = 0; s < steps_.size(); ++s) {
+    own = std::max(own, steps_[s].scratch_bytes);
+    pieces.push_back(Piece{steps_[s].scratch_bytes, static_cast<int32_t>(s), static_cast<int32_t>(s), 0});
   }
-  scratch_bytes_ = own > 0 ? aligned(total) + own : total;
+  scratch_bytes_ = place(&pieces);
+  follows_plan_ = false;
+  std::vector<Piece> planned(pieces.begin(), pieces.begin() + static_cast<std::ptrdiff_t>(tensors));
+  if (place_as_told(piece_of, &planned)) {
+    // What steps need for themselves lies behind.
+    const size_t behind = aligned(advice_.scratch_bytes);
+    const size_t total = own > 0 ? behind + own : advice_.scratch_bytes;
+    follows_plan_ = true;
+    if (tensors > 0 && (own == 0 || total <= scratch_bytes_)) {
+      std::copy(planned.begin(), planned.end(), pieces.begin());
+      for (size_t i = tensors; i < pieces.size(); ++i) pieces[i].offset = behind;
+      scratch_bytes_ = total;
+    }
+  }
+  for (size_t i = 0; i < tensors; ++i) offsets_[tensor_of[i]] = pieces[i].offset;
+  for (size_t s = 0; s < steps_.size(); ++s) steps_[s].scratch_offset = pieces[tensors + s].offset;
   LITEFUSE_REQUIRE(scratch_bytes_ <= kMaxScratch, "its intermediates are too large");
   return Status();
 }
 
+// Gives the tensors' pieces the offsets of the file's plan; false if these do not fit them.
+bool Executor::place_as_told(const std::vector<int32_t>& piece_of, std::vector<Piece>* pieces) const {
+  const auto operators = static_cast<int32_t>(region_.operators.size());
+  size_t placed = 0, enough = 0;
+  for (const Advice::Place& place : advice_.places) {
+    const bool known = place.op >= 0 && place.op < operators && place.output >= 0 &&
+                       at(place.output) < region_.operators[at(place.op)].outputs.size();
+    if (!known) return false;
+    // What pipelines keep in rings has no piece.
+    const int32_t piece = piece_of[at(region_.operators[at(place.op)].outputs[at(place.output)])];
+    if (piece < 0) continue;
+    (*pieces)[at(piece)].offset = place.offset;
+    ++placed;
+  }
+  // A plan that needs more memory than all tensors side by side is none.
+  for (size_t i = 0; i < region_.tensors.size(); ++i) {
+    if (internal_[i]) enough += aligned(static_cast<size_t>(bytes_of(region_.tensors[i], shapes_[i])));
+  }
+  return !advice_.places.empty() && placed == pieces->size() && advice_.scratch_bytes <= enough &&
+         placed_well(*pieces, advice_.scratch_bytes);
+}
+
 const Shape& Executor::output_shape(size_t i) const { return shapes_[at(region_.outputs[i])]; }
+
+size_t Executor::slow_operators() const {
+  size_t count = 0;
+  for (const Step& step : steps_) count += step.section.pipeline == nullptr ? step.section.operators.size() : 0;
+  return count;
+}
+
+void Executor::run_reference(Reference& reference, void* scratch) {
+  if (reference.once || reference.idle) return;
+  Call& call = reference.call;
+  const Operator& op = *call.op;
+  for (size_t i = 0; i < op.inputs.size(); ++i) {
+    if (op.inputs[i] >= 0) call.inputs[i].data = data_[at(op.inputs[i])];
+  }
+  for (size_t i = 0; i < op.outputs.size(); ++i) call.outputs[i].data = data_[at(op.outputs[i])];
+  call.scratch = scratch;
+  reference.kernel->run(call);
+}
 
 Status Executor::run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs, void* scratch,
                      Listener* listener) {
   for (size_t i = 0; i < inputs.size(); ++i) data_[at(region_.inputs[i])] = const_cast<void*>(inputs[i]);
   for (size_t i = 0; i < outputs.size(); ++i) data_[at(region_.outputs[i])] = outputs[i];
   char* base = static_cast<char*>(scratch);
-  for (size_t t = 0; t < internal_.size(); ++t) {
-    if (internal_[t]) data_[t] = base + offsets_[t];
+  for (size_t t = 0; t < stored_.size(); ++t) {
+    if (stored_[t]) data_[t] = base + offsets_[t];
   }
-  for (size_t s = 0; s < steps_.size(); ++s) {
-    Step& step = steps_[s];
-    if (step.once || step.idle) continue;
-    Call& call = step.call;
-    const Operator& op = *call.op;
-    for (size_t i = 0; i < op.inputs.size(); ++i) {
-      if (op.inputs[i] >= 0) call.inputs[i].data = data_[at(op.inputs[i])];
+  for (Step& step : steps_) {
+    const Section& section = step.section;
+    const Operator& first = region_.operators[at(section.operators[0])];
+    const uint32_t handle = listener != nullptr ? listener->begin(name_of(first.kind), first.index) : 0;
+    if (section.pipeline != nullptr) {
+      from_.clear();
+      to_.clear();
+      for (int32_t t : section.inputs) from_.push_back(static_cast<const float*>(data_[at(t)]));
+      for (int32_t t : section.outputs) to_.push_back(static_cast<float*>(data_[at(t)]));
+      section.pipeline->run(from_.data(), to_.data(), base + step.scratch_offset, threads_.get(), profile_.get());
+    } else {
+      const uint64_t start = profile_ ? now() : 0;
+      run_reference(references_[at(section.operators[0])], base + step.scratch_offset);
+      if (profile_) profile_->add(at(section.operators[0]), now() - start);
     }
-    for (size_t i = 0; i < op.outputs.size(); ++i) call.outputs[i].data = data_[at(op.outputs[i])];
-    call.scratch = base + step.scratch_offset;
-    const uint32_t handle = listener != nullptr ? listener->begin(name_of(op.kind), op.index) : 0;
-    const uint64_t start = profile_ ? now() : 0;
-    step.kernel->run(call);
-    if (profile_) profile_->add(s, now() - start);
     if (listener != nullptr) listener->end(handle);
   }
   if (profile_) profile_->add_run();

@@ -45,14 +45,14 @@ void add_operator(Region* region, Kind kind, std::vector<int32_t> inputs, std::v
 
 std::unique_ptr<Executable> compile(const Region& region, const CompileOptions& options = {}) {
   std::unique_ptr<Executable> result;
-  const Status status = Executor::compile(region, options, &result);
+  const Status status = Executor::compile(region, options, nullptr, &result);
   EXPECT_TRUE(status.ok()) << status.reason();
   return result;
 }
 
 std::string refusal(const Region& region) {
   std::unique_ptr<Executable> result;
-  return Executor::compile(region, CompileOptions(), &result).reason();
+  return Executor::compile(region, CompileOptions(), nullptr, &result).reason();
 }
 
 // Runs with float inputs and float outputs.

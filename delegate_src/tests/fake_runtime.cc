@@ -682,7 +682,7 @@ bool Graph::prepare_builtin(Entry* entry, int index) {
   open_context();
   Status status = import_region(&context_, {index}, entry->executable_inputs, made, &region);
   close_context();
-  if (status.ok()) status = Executor::compile(region, CompileOptions(), &entry->executable);
+  if (status.ok()) status = Executor::compile(region, CompileOptions(), nullptr, &entry->executable);
   if (status.ok()) status = entry->executable->prepare(shapes);
   if (!status.ok()) {
     report(&context_, "node %d: %s", index, status.reason().c_str());

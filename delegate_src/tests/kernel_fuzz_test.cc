@@ -698,7 +698,7 @@ void try_case(const Case& made, Random* random, Counts* counts) {
   }
   region.operators.push_back(op);
   std::unique_ptr<Executable> executable;
-  const Status status = Executor::compile(region, CompileOptions(), &executable);
+  const Status status = Executor::compile(region, CompileOptions(), nullptr, &executable);
   ++(status.ok() ? counts->accepted : counts->refused);
   if (!status.ok()) return;
   run(executable.get(), region, shapes, operands, random);

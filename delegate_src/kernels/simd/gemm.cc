@@ -1,0 +1,605 @@
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/simd/gemm.cc"
+#include <hwy/foreach_target.h>
+// After foreach_target.h, which includes this file again.
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "kernels/simd/gemm.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace litefuse {
+namespace HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using D = hn::ScalableTag<float>;
+using V = hn::Vec<D>;
+
+constexpr int kLanes = static_cast<int>(hn::MaxLanes(D()));
+// NEON multiplies by one lane of a register, so that four elements of a row of A come with one load.
+constexpr bool kByLane = HWY_ARCH_ARM_A64 && kLanes == 4;
+
+// Panels are two vectors wide. If the number of vectors is odd, one panel is wider, where the registers hold a tile of
+// it that keeps the multipliers busy, or else narrower.
+constexpr int kOddPanel = kLanes >= 8 ? 3 : 1;
+
+// The rows of the largest tile of a panel. A tile needs 8 sums at least to hide the latency of a multiply-add (4 cycles
+// on two pipes), should load little for each of them, and has to leave registers for the operands.
+constexpr int tile_rows(int vectors) {
+  if (kLanes == 16) return vectors == 3 ? 8 : 12;
+  if (kLanes == 8) return vectors == 3 ? 4 : vectors == 2 ? 6 : 8;
+  if (kByLane) return 8;
+  if (kLanes == 1) return 2;  // not meant to be fast
+  return vectors == 1 ? 8 : 4;
+}
+
+// Weights of this size stay in the first cache together with a few rows of A and C, and the rows are walked in blocks of
+// kRowBlock, each through all panels: then rows of A and C are touched once.
+constexpr size_t kSmallWeights = 16 * 1024;
+constexpr int kRowBlock = kLanes >= 8 ? 24 : 16;
+
+struct Strip {
+  const float* const* a = nullptr;  // the pointers of its first row; those of the next segment are a_segment further
+  ptrdiff_t a_segment = 0;
+  ptrdiff_t a_offset = 0;
+  int32_t segments = 0;
+  ptrdiff_t segment_length = 0;
+  const float* weights = nullptr;  // of the panel, beginning with the bias
+  size_t panel_floats = 0;         // from one panel to the next
+  float* const* c = nullptr;
+  const float* const* residual = nullptr;
+  ptrdiff_t offset = 0;  // of the first column, for c and residual
+  const float* slopes = nullptr;
+  int32_t columns = 0;  // that are stored
+  bool clamp = false;
+  bool residual_clamp = false;
+  float min = 0, max = 0, residual_min = 0, residual_max = 0;
+};
+
+void advance(int32_t rows, Strip* strip) {
+  strip->a += rows;
+  strip->c += rows;
+  if (strip->residual != nullptr) strip->residual += rows;
+}
+
+// A NaN stays one: maxps and minps give their second operand then.
+HWY_INLINE V clamp(V min, V max, V x) {
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_EMU128 && HWY_TARGET != HWY_SCALAR
+  return hn::Min(max, hn::Max(min, x));
+#elif HWY_ARCH_ARM_A64 && HWY_TARGET != HWY_EMU128 && HWY_TARGET != HWY_SCALAR
+  // Not Highway's Max, which is fmaxnm: that drops a NaN.
+  return V(vminq_f32(max.raw, vmaxq_f32(min.raw, x.raw)));
+#else
+  x = hn::IfThenElse(hn::Lt(x, min), min, x);
+  return hn::IfThenElse(hn::Gt(x, max), max, x);
+#endif
+}
+
+// Stores the first `count` lanes, less than all, by halves.
+template <class DT>
+HWY_INLINE void store_some(hn::Vec<DT> x, DT d, int count, float* to) {
+#if HWY_TARGET != HWY_SCALAR  // where "some" of one lane is none
+  constexpr int kHalf = static_cast<int>(hn::MaxLanes(d)) / 2;
+  if constexpr (kHalf > 0) {
+    const hn::Half<DT> half;
+    if (count >= kHalf) {
+      hn::StoreU(hn::LowerHalf(half, x), half, to);
+      store_some(hn::UpperHalf(half, x), half, count - kHalf, to + kHalf);
+    } else {
+      store_some(hn::LowerHalf(half, x), half, count, to);
+    }
+  }
+#else
+  (void)x, (void)d, (void)count, (void)to;
+#endif
+}
+
+// Loads `count` floats, of which there may be none, or more than a vector.
+HWY_INLINE V load_some(const float* from, int count) {
+  if (count >= kLanes) return hn::LoadU(D(), from);
+  HWY_ALIGN float buffer[kLanes] = {};
+  for (int i = 0; i < count; ++i) buffer[i] = from[i];
+  return hn::Load(D(), buffer);
+}
+
+HWY_INLINE V prelu(V slope, V x) { return hn::IfThenElse(hn::Lt(x, hn::Zero(D())), hn::Mul(x, slope), x); }
+
+// The epilogue of a tile whose last columns do not exist: the sums come through memory, which keeps the tiles' own code
+// short and is fast enough for what happens once in a row.
+HWY_NOINLINE void finish_partial(const Strip& t, const float* sums, float* const* c, const float* const* residual,
+                                 int rows, int vectors) {
+  const D d;
+  const V min = hn::Set(d, t.min);
+  const V max = hn::Set(d, t.max);
+  const V residual_min = hn::Set(d, t.residual_min);
+  const V residual_max = hn::Set(d, t.residual_max);
+  for (int j = 0; j < vectors; ++j) {
+    const int first = j * kLanes;
+    const int count = t.columns - first;
+    if (count <= 0) return;
+    const V slope = t.slopes != nullptr ? load_some(t.slopes + first, count) : hn::Zero(d);
+    for (int i = 0; i < rows; ++i) {
+      V x = hn::Load(d, sums + (i * vectors + j) * kLanes);
+      x = t.slopes != nullptr ? prelu(slope, x) : clamp(min, max, x);
+      if (residual != nullptr) {
+        x = hn::Add(x, load_some(residual[i] + t.offset + first, count));
+        x = clamp(residual_min, residual_max, x);
+      }
+      float* to = c[i] + t.offset + first;
+      if (count >= kLanes) {
+        hn::StoreU(x, d, to);
+      } else {
+        store_some(x, d, count, to);
+      }
+    }
+  }
+}
+
+// One row of B: multiplies lane kLane of each a[i] with it.
+template <int kLane, int kRows, int kSums, int kPanels>
+HWY_INLINE void multiply_lane(const V (&a)[kRows], const float* (&b)[kPanels], V (&sum)[kRows][kSums]) {
+  constexpr int kVectors = kSums / kPanels;
+  V row[kSums];
+  HWY_UNROLL(16)
+  for (int j = 0; j < kSums; ++j) row[j] = hn::Load(D(), b[j / kVectors] + j % kVectors * kLanes);
+  HWY_UNROLL(16)
+  for (int p = 0; p < kPanels; ++p) b[p] += kVectors * kLanes;
+  HWY_UNROLL(16)
+  for (int i = 0; i < kRows; ++i) {
+    HWY_UNROLL(16)
+    for (int j = 0; j < kSums; ++j) sum[i][j] = hn::MulAdd(hn::Broadcast<kLane>(a[i]), row[j], sum[i][j]);
+  }
+}
+
+// `tiles` tiles below one another, each of kRows rows of C and kPanels panels next to each other, which are kVectors
+// vectors wide each.
+template <int kRows, int kVectors, int kPanels>
+HWY_NOINLINE void run_tiles(const Strip& strip, int32_t tiles) {
+  constexpr int kSums = kVectors * kPanels;
+  const D d;
+  // Copies, since the compiler has to take the stores below for changes of *strip.
+  const float* const* a_rows = strip.a;
+  float* const* c_rows = strip.c;
+  const float* const* residual = strip.residual;
+  const float* const slopes = strip.slopes;
+  const ptrdiff_t a_segment = strip.a_segment;
+  const ptrdiff_t a_offset = strip.a_offset;
+  const ptrdiff_t offset = strip.offset;
+  const ptrdiff_t length = strip.segment_length;
+  const int32_t segments = strip.segments;
+  const bool whole = strip.columns == kSums * kLanes;
+  const bool has_clamp = strip.clamp;
+  const float* const weights = strip.weights;
+
+  for (; tiles > 0; --tiles) {
+    const float* b[kPanels];
+    HWY_UNROLL(16)
+    for (int p = 0; p < kPanels; ++p) b[p] = weights + static_cast<size_t>(p) * strip.panel_floats;
+    V sum[kRows][kSums];
+    HWY_UNROLL(16)
+    for (int j = 0; j < kSums; ++j) {
+      const V bias = hn::Load(d, b[j / kVectors] + j % kVectors * kLanes);
+      HWY_UNROLL(16)
+      for (int i = 0; i < kRows; ++i) sum[i][j] = bias;
+    }
+    HWY_UNROLL(16)
+    for (int p = 0; p < kPanels; ++p) b[p] += kVectors * kLanes;
+
+    if (residual != nullptr) {
+      HWY_UNROLL(16)
+      for (int i = 0; i < kRows; ++i) {
+        const float* row = residual[i] + offset;
+        hwy::Prefetch(row);
+        hwy::Prefetch(row + strip.columns - 1);
+      }
+    }
+
+    const float* const* rows = a_rows;
+    for (int32_t s = 0; s < segments; ++s, rows += a_segment) {
+      const float* a[kRows];
+      HWY_UNROLL(16)
+      for (int i = 0; i < kRows; ++i) a[i] = rows[i] + a_offset;
+      ptrdiff_t k = 0;
+      if constexpr (kByLane) {
+        for (; k + 4 <= length; k += 4) {
+          V four[kRows];
+          HWY_UNROLL(16)
+          for (int i = 0; i < kRows; ++i) four[i] = hn::LoadU(d, a[i] + k);
+          multiply_lane<0>(four, b, sum);
+          multiply_lane<1>(four, b, sum);
+          multiply_lane<2>(four, b, sum);
+          multiply_lane<3>(four, b, sum);
+        }
+      }
+      HWY_UNROLL(2)
+      for (; k < length; ++k) {
+        V row[kSums];
+        HWY_UNROLL(16)
+        for (int j = 0; j < kSums; ++j) row[j] = hn::Load(d, b[j / kVectors] + j % kVectors * kLanes);
+        HWY_UNROLL(16)
+        for (int p = 0; p < kPanels; ++p) b[p] += kVectors * kLanes;
+        HWY_UNROLL(16)
+        for (int i = 0; i < kRows; ++i) {
+          const V x = hn::Set(d, a[i][k]);
+          HWY_UNROLL(16)
+          for (int j = 0; j < kSums; ++j) sum[i][j] = hn::MulAdd(x, row[j], sum[i][j]);
+        }
+      }
+    }
+
+    if (HWY_UNLIKELY(!whole)) {
+      HWY_ALIGN float buffer[kRows * kSums * kLanes];
+      HWY_UNROLL(16)
+      for (int i = 0; i < kRows; ++i) {
+        HWY_UNROLL(16)
+        for (int j = 0; j < kSums; ++j) hn::Store(sum[i][j], d, buffer + (i * kSums + j) * kLanes);
+      }
+      finish_partial(strip, buffer, c_rows, residual, kRows, kSums);
+    } else {
+      if (has_clamp) {
+        const V min = hn::Set(d, strip.min);
+        const V max = hn::Set(d, strip.max);
+        HWY_UNROLL(16)
+        for (int i = 0; i < kRows; ++i) {
+          HWY_UNROLL(16)
+          for (int j = 0; j < kSums; ++j) sum[i][j] = clamp(min, max, sum[i][j]);
+        }
+      } else if (slopes != nullptr) {
+        HWY_UNROLL(16)
+        for (int j = 0; j < kSums; ++j) {
+          const V slope = hn::LoadU(d, slopes + j * kLanes);
+          HWY_UNROLL(16)
+          for (int i = 0; i < kRows; ++i) sum[i][j] = prelu(slope, sum[i][j]);
+        }
+      }
+      if (residual != nullptr) {
+        HWY_UNROLL(16)
+        for (int i = 0; i < kRows; ++i) {
+          const float* row = residual[i] + offset;
+          HWY_UNROLL(16)
+          for (int j = 0; j < kSums; ++j) sum[i][j] = hn::Add(sum[i][j], hn::LoadU(d, row + j * kLanes));
+        }
+        if (strip.residual_clamp) {
+          const V min = hn::Set(d, strip.residual_min);
+          const V max = hn::Set(d, strip.residual_max);
+          HWY_UNROLL(16)
+          for (int i = 0; i < kRows; ++i) {
+            HWY_UNROLL(16)
+            for (int j = 0; j < kSums; ++j) sum[i][j] = clamp(min, max, sum[i][j]);
+          }
+        }
+      }
+      HWY_UNROLL(16)
+      for (int i = 0; i < kRows; ++i) {
+        float* row = c_rows[i] + offset;
+        HWY_UNROLL(16)
+        for (int j = 0; j < kSums; ++j) hn::StoreU(sum[i][j], d, row + j * kLanes);
+      }
+    }
+    a_rows += kRows;
+    c_rows += kRows;
+    if (residual != nullptr) residual += kRows;
+  }
+}
+
+using TileFunction = void (*)(const Strip&, int32_t);
+
+template <int kVectors, size_t... kRows>
+TileFunction tile_function(int rows, std::index_sequence<kRows...>) {
+  static constexpr TileFunction kFunctions[] = {run_tiles<static_cast<int>(kRows) + 1, kVectors, 1>...};
+  return kFunctions[rows - 1];
+}
+
+// Cuts `rows` rows into tiles. What is left of whole ones is cut into two halves, since a tile of one or two rows takes
+// as long as one of three or four.
+template <int kVectors>
+void run_panel(const Strip& strip, int32_t rows) {
+  constexpr int kMost = tile_rows(kVectors);
+  constexpr auto kIndices = std::make_index_sequence<static_cast<size_t>(kMost)>();
+  int32_t tiles = rows / kMost;
+  if (rows % kMost != 0 && tiles > 0) --tiles;
+  if (tiles > 0) run_tiles<kMost, kVectors, 1>(strip, tiles);
+  int32_t rest = rows - tiles * kMost;
+  if (rest == 0) return;
+  Strip tail = strip;
+  advance(tiles * kMost, &tail);
+  if (rest > kMost) {
+    const int32_t half = (rest + 1) / 2;
+    tile_function<kVectors>(half, kIndices)(tail, 1);
+    advance(half, &tail);
+    rest -= half;
+  }
+  tile_function<kVectors>(rest, kIndices)(tail, 1);
+}
+
+void run_panel_of(int32_t vectors, const Strip& strip, int32_t rows) {
+  if (vectors == 2) {
+    run_panel<2>(strip, rows);
+  } else if (vectors == kOddPanel) {
+    run_panel<kOddPanel>(strip, rows);
+  } else {
+    run_panel<1>(strip, rows);  // all of a narrow matrix
+  }
+}
+
+// How many panels are computed together if there are so few rows that one panel would not give enough sums.
+constexpr int panels_together(int rows) { return rows == 1 ? 4 : 2; }
+
+TileFunction few_rows_function(int32_t rows) {
+  switch (rows) {
+    case 1:
+      return run_tiles<1, 2, panels_together(1)>;
+    case 2:
+      return run_tiles<2, 2, panels_together(2)>;
+    default:
+      return nullptr;  // three rows of two panels would need 17 registers
+  }
+}
+
+// Where `panel` puts its tile, and how many of its columns there are.
+void place(const GemmCall& call, const Panel& panel, int panels, Strip* strip) {
+  strip->weights = call.weights + panel.offset;
+  strip->offset = call.c_offset + panel.first;
+  strip->slopes = call.epilogue.slopes == nullptr ? nullptr : call.epilogue.slopes + panel.first;
+  strip->columns = std::min(panels * panel.vectors * kLanes, call.layout->columns - panel.first);
+}
+
+void run(const GemmCall& call) {
+  const GemmLayout& layout = *call.layout;
+  const GemmEpilogue& epilogue = call.epilogue;
+  const float infinity = GemmEpilogue::kInfinity;
+  if (call.rows <= 0 || call.first_panel >= call.last_panel) return;
+  Strip strip;
+  strip.a = call.a;
+  strip.a_segment = call.rows;
+  strip.a_offset = call.a_offset;
+  strip.segments = call.segments;
+  strip.segment_length = call.segment_length;
+  strip.c = call.c;
+  strip.residual = epilogue.residual;
+  strip.min = epilogue.min;
+  strip.max = epilogue.max;
+  strip.residual_min = epilogue.residual_min;
+  strip.residual_max = epilogue.residual_max;
+  strip.clamp = epilogue.slopes == nullptr && (epilogue.min != -infinity || epilogue.max != infinity);
+  strip.residual_clamp = epilogue.residual_min != -infinity || epilogue.residual_max != infinity;
+
+  const Panel* panel = layout.panels.data() + call.first_panel;
+  const Panel* const end = layout.panels.data() + call.last_panel;
+  if (const TileFunction few = few_rows_function(call.rows)) {
+    const int together = panels_together(call.rows);
+    while (panel != end) {
+      if (panel->vectors == 2 && end - panel >= together && panel[together - 1].vectors == 2) {
+        strip.panel_floats = panel[1].offset - panel[0].offset;
+        place(call, *panel, together, &strip);
+        few(strip, 1);
+        panel += together;
+        continue;
+      }
+      place(call, *panel, 1, &strip);
+      run_panel_of(panel->vectors, strip, call.rows);
+      ++panel;
+    }
+    return;
+  }
+
+  const size_t last = call.last_panel < static_cast<int32_t>(layout.panels.size()) ? end->offset : layout.floats;
+  const size_t weights = (last - panel->offset) * sizeof(float);
+  const bool blocks = panel + 1 != end && weights <= kSmallWeights;
+  for (int32_t row = 0; row < call.rows;) {
+    const int32_t rest = call.rows - row;
+    const int32_t count = blocks && rest >= 2 * kRowBlock ? kRowBlock : rest;
+    for (const Panel* p = panel; p != end; ++p) {
+      place(call, *p, 1, &strip);
+      run_panel_of(p->vectors, strip, count);
+    }
+    advance(count, &strip);
+    row += count;
+  }
+}
+
+GemmLayout layout(int32_t depth, int32_t columns) {
+  GemmLayout layout;
+  layout.depth = depth;
+  layout.columns = columns;
+  layout.lanes = kLanes;
+  int32_t vectors = (columns + kLanes - 1) / kLanes;
+  int32_t first = 0;
+  layout.panels.reserve(static_cast<size_t>(vectors / 2 + 1));
+  const auto add = [&](int32_t width) {
+    layout.panels.push_back({first, width, layout.floats});
+    layout.floats += static_cast<size_t>(width * kLanes) * static_cast<size_t>(depth + 1);
+    first += width * kLanes;
+    vectors -= width;
+  };
+  if (vectors % 2 != 0 && vectors >= kOddPanel && kOddPanel == 3) add(3);
+  while (vectors >= 2) add(2);
+  if (vectors == 1) add(1);
+  return layout;
+}
+
+// Not by the processor's instruction, which not all have, and which may take denormal numbers for zero.
+HWY_INLINE float float_of_half(uint16_t half) {
+  const uint32_t sign = static_cast<uint32_t>(half & 0x8000) << 16;
+  const uint32_t rest = half & 0x7fff;
+  const float denormal = static_cast<float>(static_cast<int32_t>(rest)) * 0x1p-24f;
+  uint32_t bits;
+  std::memcpy(&bits, &denormal, sizeof(bits));
+  if (rest >= 0x400) bits = (rest << 13) + (rest >= 0x7c00 ? uint32_t{255 - 31} << 23 : uint32_t{127 - 15} << 23);
+  bits |= sign;
+  float result;
+  std::memcpy(&result, &bits, sizeof(result));
+  return result;
+}
+
+template <typename T>
+HWY_INLINE void load_elements(const T* from, ptrdiff_t stride, int count, float* to) {
+  for (int i = 0; i < count; ++i, from += stride) {
+    if constexpr (sizeof(T) == sizeof(uint16_t)) {
+      to[i] = float_of_half(*from);
+    } else {
+      to[i] = *from;
+    }
+  }
+}
+
+// Copies `count` elements, `stride` apart from each other, beginning with element `at`.
+void load_weights(const GemmWeights& weights, ptrdiff_t at, ptrdiff_t stride, int count, float* to) {
+  if (weights.half) {
+    const uint16_t* from = static_cast<const uint16_t*>(weights.data) + at;
+    // Loops of a known stride can use vectors.
+    if (stride == 1) return load_elements(from, 1, count, to);
+    return load_elements(from, stride, count, to);
+  }
+  const float* from = static_cast<const float*>(weights.data) + at;
+  if (stride == 1) return load_elements(from, 1, count, to);
+  load_elements(from, stride, count, to);
+}
+
+void pack(const GemmLayout& layout, const GemmWeights& weights, float* to) {
+  constexpr int kMostColumns = 3 * kLanes;
+  constexpr int kBlock = 64;
+  for (const Panel& panel : layout.panels) {
+    const int width = panel.vectors * kLanes;
+    const int columns = std::min(width, layout.columns - panel.first);
+    float* out = to + panel.offset;
+    for (int j = 0; j < width; ++j) {
+      out[j] = j < columns && weights.bias != nullptr ? weights.bias[panel.first + j] : 0.0f;
+    }
+    out += width;
+    if (weights.column_stride == 1) {
+      for (int32_t k = 0; k < layout.depth; ++k, out += width) {
+        load_weights(weights, k * weights.depth_stride + panel.first, 1, columns, out);
+        for (int j = columns; j < width; ++j) out[j] = 0.0f;
+      }
+      continue;
+    }
+    // A block of each column at a time, turned by way of a buffer.
+    float buffer[kMostColumns][kBlock];
+    for (int j = columns; j < width; ++j) std::fill(buffer[j], buffer[j] + kBlock, 0.0f);
+    for (int32_t first = 0; first < layout.depth; first += kBlock) {
+      const int count = std::min(kBlock, layout.depth - first);
+      for (int j = 0; j < columns; ++j) {
+        load_weights(weights, first * weights.depth_stride + (panel.first + j) * weights.column_stride,
+                     weights.depth_stride, count, buffer[j]);
+      }
+      for (int k = 0; k < count; ++k, out += width) {
+        for (int j = 0; j < width; ++j) out[j] = buffer[j][k];
+      }
+    }
+  }
+}
+
+}  // namespace
+
+const GemmKernels* gemm_table() {
+  static constexpr GemmKernels kTable = {layout, pack, run};
+  return &kTable;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace litefuse
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+#include <cmath>
+#include <limits>
+
+namespace litefuse {
+
+HWY_EXPORT(gemm_table);
+
+const GemmKernels& gemm_kernels() { return *HWY_DYNAMIC_DISPATCH(gemm_table)(); }
+
+namespace {
+
+// Panels of eight columns, the last one of four if that is enough.
+GemmLayout reference_layout(int32_t depth, int32_t columns) {
+  GemmLayout layout;
+  layout.depth = depth;
+  layout.columns = columns;
+  layout.lanes = 4;
+  for (int32_t first = 0; first < columns; first += 8) {
+    const int32_t vectors = columns - first > 4 ? 2 : 1;
+    layout.panels.push_back({first, vectors, layout.floats});
+    layout.floats += static_cast<size_t>(vectors * 4) * static_cast<size_t>(depth + 1);
+  }
+  return layout;
+}
+
+float float_of_half(uint16_t half) {
+  const int exponent = half >> 10 & 31;
+  const int fraction = half & 1023;
+  float size = std::ldexp(static_cast<float>(exponent == 0 ? fraction : fraction + 1024), std::max(exponent, 1) - 25);
+  if (exponent == 31) {
+    size = fraction == 0 ? std::numeric_limits<float>::infinity() : std::numeric_limits<float>::quiet_NaN();
+  }
+  return half >> 15 != 0 ? -size : size;
+}
+
+void reference_pack(const GemmLayout& layout, const GemmWeights& weights, float* to) {
+  std::fill(to, to + layout.floats, 0.0f);
+  for (const Panel& panel : layout.panels) {
+    const int32_t width = panel.vectors * layout.lanes;
+    for (int32_t j = 0; j < std::min(width, layout.columns - panel.first); ++j) {
+      float* out = to + panel.offset + j;
+      if (weights.bias != nullptr) *out = weights.bias[panel.first + j];
+      for (int32_t k = 0; k < layout.depth; ++k) {
+        const ptrdiff_t at = k * weights.depth_stride + (panel.first + j) * weights.column_stride;
+        out[static_cast<ptrdiff_t>(k + 1) * width] = weights.half
+                                                         ? float_of_half(static_cast<const uint16_t*>(weights.data)[at])
+                                                         : static_cast<const float*>(weights.data)[at];
+      }
+    }
+  }
+}
+
+double reference_clamp(double x, float min, float max) { return x < min ? min : x > max ? max : x; }
+
+void reference_run(const GemmCall& call) {
+  const GemmLayout& layout = *call.layout;
+  const GemmEpilogue& epilogue = call.epilogue;
+  for (int32_t p = call.first_panel; p < call.last_panel; ++p) {
+    const Panel& panel = layout.panels[static_cast<size_t>(p)];
+    const int32_t width = panel.vectors * layout.lanes;
+    for (int32_t m = 0; m < call.rows; ++m) {
+      for (int32_t j = 0; j < std::min(width, layout.columns - panel.first); ++j) {
+        const int32_t n = panel.first + j;
+        const float* b = call.weights + panel.offset + j;
+        double x = *b;
+        for (int32_t s = 0; s < call.segments; ++s) {
+          const float* a = call.a[static_cast<ptrdiff_t>(s) * call.rows + m] + call.a_offset;
+          for (int32_t k = 0; k < call.segment_length; ++k) {
+            b += width;
+            x += static_cast<double>(a[k]) * static_cast<double>(*b);
+          }
+        }
+        if (epilogue.slopes != nullptr) {
+          x = x < 0 ? x * epilogue.slopes[n] : x;
+        } else {
+          x = reference_clamp(x, epilogue.min, epilogue.max);
+        }
+        if (epilogue.residual != nullptr) {
+          x += epilogue.residual[m][call.c_offset + n];
+          x = reference_clamp(x, epilogue.residual_min, epilogue.residual_max);
+        }
+        call.c[m][call.c_offset + n] = static_cast<float>(x);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+const GemmKernels& gemm_reference() {
+  static constexpr GemmKernels kTable = {reference_layout, reference_pack, reference_run};
+  return kTable;
+}
+
+}  // namespace litefuse
+#endif  // HWY_ONCE

@@ -1,0 +1,449 @@
+// Functions of a vector of floats, for the instruction set that is being compiled for.
+//
+// Errors were measured against float64 functions, over floats of all exponents (see elementwise_simd_test.cc, which
+// repeats it). An ulp is that of the exact result; "flushes" says that a result which is a denormal number may become
+// zero. "+inf", "-inf" are what those arguments give; a NaN gives NaN everywhere.
+//
+//   function             error               -inf   +inf   remarks
+//   vec_exp              1.3 ulp             0      inf    denormal results are right to their last place
+//   vec_exp_bounded      1.3 ulp             0      -      for x <= 88, flushes
+//   vec_log              0.9 ulp             NaN    inf    0 -> -inf, negative -> NaN, denormals are right
+//   vec_log1p_unit       1.7 ulp             -      -      log(1 + x) of 0 <= x <= 1
+//   vec_sigmoid          2.7 ulp             0      1      flushes
+//   vec_tanh             2.9 ulp             -1     1
+//   vec_normal_cdf       2.2e-7 absolute     0      1      1.5e-5 of the result down to -5, flushes
+//   vec_softplus         2.8 ulp             0      inf    flushes
+//   vec_elu              1.0 ulp             -1     inf    e^x - 1 of negative x
+//   vec_sin, vec_cos     1.2e-7 absolute     NaN    NaN    and 2.3 ulp; beyond kTrigonometricLimit libm's, lane by lane
+//   vec_pow              libm's                            lane by lane
+//
+// Polynomials are minimax fits of this project's own (Lawson's iteration in float64 on Chebyshev nodes with the weight
+// that the table's kind of error asks for), rounded to float one coefficient after the other, those that follow being
+// fitted again.
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+#if defined(LITEFUSE_KERNELS_SIMD_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef LITEFUSE_KERNELS_SIMD_MATH_INL_H_
+#undef LITEFUSE_KERNELS_SIMD_MATH_INL_H_
+#else
+#define LITEFUSE_KERNELS_SIMD_MATH_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace litefuse {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Whether the compiler sees vectors of a real processor, and whether MulAdd rounds once.
+constexpr bool kEmulated = HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128;
+constexpr bool kFused = !kEmulated && !(HWY_ARCH_X86 && HWY_TARGET >= HWY_SSE4);
+
+// Operations of Highway for vectors, and for several vectors side by side: loops over arrays are limited by how long a
+// result takes, so that a few independent ones have to be in flight, instruction by instruction. Operands that are not
+// Wide are the same for all.
+template <class V, size_t kCount>
+struct Wide {
+  V v[kCount];
+};
+
+namespace op {
+
+template <class T>
+struct CountOf {
+  static constexpr size_t value = 0;
+};
+template <class V, size_t kCount>
+struct CountOf<Wide<V, kCount>> {
+  static constexpr size_t value = kCount;
+};
+
+template <size_t kIndex, class T>
+HWY_INLINE T part(const T& x) {
+  return x;
+}
+template <size_t kIndex, class V, size_t kCount>
+HWY_INLINE V part(const Wide<V, kCount>& x) {
+  return x.v[kIndex];
+}
+
+template <class... A>
+constexpr size_t count_of() {
+  size_t most = 0;
+  for (const size_t count : {CountOf<A>::value...}) most = count > most ? count : most;
+  return most;
+}
+
+// NAME(a...) of the parts of the operands.
+#define LITEFUSE_LIFT(NAME)                                                                         \
+  template <size_t kIndex, class... A>                                                              \
+  HWY_INLINE auto NAME##_part(const A&... a) {                                                      \
+    return hn::NAME(part<kIndex>(a)...);                                                            \
+  }                                                                                                 \
+  template <size_t... kIndex, class... A>                                                           \
+  HWY_INLINE auto NAME##_parts(std::index_sequence<kIndex...>, const A&... a) {                     \
+    return Wide<decltype(NAME##_part<0>(a...)), sizeof...(kIndex)>{{NAME##_part<kIndex>(a...)...}}; \
+  }                                                                                                 \
+  template <class... A>                                                                             \
+  HWY_INLINE auto NAME(const A&... a) {                                                             \
+    if constexpr (count_of<A...>() == 0) {                                                          \
+      return hn::NAME(a...);                                                                        \
+    } else {                                                                                        \
+      return NAME##_parts(std::make_index_sequence<count_of<A...>()>(), a...);                      \
+    }                                                                                               \
+  }
+LITEFUSE_LIFT(MulAdd)
+LITEFUSE_LIFT(NegMulAdd)
+LITEFUSE_LIFT(Mul)
+LITEFUSE_LIFT(Add)
+LITEFUSE_LIFT(Sub)
+LITEFUSE_LIFT(Div)
+LITEFUSE_LIFT(Min)
+LITEFUSE_LIFT(Max)
+LITEFUSE_LIFT(Neg)
+LITEFUSE_LIFT(Abs)
+LITEFUSE_LIFT(Lt)
+LITEFUSE_LIFT(Gt)
+LITEFUSE_LIFT(Ge)
+LITEFUSE_LIFT(Le)
+LITEFUSE_LIFT(Eq)
+LITEFUSE_LIFT(IfThenElse)
+LITEFUSE_LIFT(BitCast)
+LITEFUSE_LIFT(ConvertTo)
+LITEFUSE_LIFT(ApproximateReciprocal)
+LITEFUSE_LIFT(Xor)
+LITEFUSE_LIFT(Sqrt)
+LITEFUSE_LIFT(Floor)
+LITEFUSE_LIFT(Ceil)
+LITEFUSE_LIFT(Round)
+LITEFUSE_LIFT(CopySign)
+#undef LITEFUSE_LIFT
+
+template <int kBits, class V>
+HWY_INLINE V ShiftLeft(const V& x) {
+  return hn::ShiftLeft<kBits>(x);
+}
+template <int kBits, class V, size_t kCount>
+HWY_INLINE Wide<V, kCount> ShiftLeft(const Wide<V, kCount>& x) {
+  Wide<V, kCount> y;
+  HWY_UNROLL(4)
+  for (size_t i = 0; i < kCount; ++i) y.v[i] = hn::ShiftLeft<kBits>(x.v[i]);
+  return y;
+}
+template <int kBits, class V>
+HWY_INLINE V ShiftRight(const V& x) {
+  return hn::ShiftRight<kBits>(x);
+}
+template <int kBits, class V, size_t kCount>
+HWY_INLINE Wide<V, kCount> ShiftRight(const Wide<V, kCount>& x) {
+  Wide<V, kCount> y;
+  HWY_UNROLL(4)
+  for (size_t i = 0; i < kCount; ++i) y.v[i] = hn::ShiftRight<kBits>(x.v[i]);
+  return y;
+}
+
+}  // namespace op
+
+// Max and min of which a NaN comes out if the second operand is one: so do x86's instructions, whereas Highway has the
+// other operand come out on Arm (fmaxnm) and in its emulation.
+constexpr bool kSecondNanStays = HWY_ARCH_X86 && !kEmulated;
+
+template <class D, class V>
+HWY_INLINE V max_keeping_nan(D, hn::Vec<D> limit, V x) {
+  if constexpr (!kSecondNanStays) {
+    return op::IfThenElse(op::Lt(x, limit), limit, x);
+  } else {
+    return op::Max(limit, x);
+  }
+}
+
+template <class D, class V>
+HWY_INLINE V min_keeping_nan(D, hn::Vec<D> limit, V x) {
+  if constexpr (!kSecondNanStays) {
+    return op::IfThenElse(op::Gt(x, limit), limit, x);
+  } else {
+    return op::Min(limit, x);
+  }
+}
+
+template <class D, class V>
+HWY_INLINE V clamp_keeping_nan(D d, hn::Vec<D> min, hn::Vec<D> max, V x) {
+  return min_keeping_nan(d, max, max_keeping_nan(d, min, x));
+}
+
+// x / y for y between 2^-100 and 2^100, to 1.3 ulp. Faster than a division where that is slow.
+template <class D, class X, class V>
+HWY_INLINE V vec_quotient(D d, X x, V y) {
+#if HWY_ARCH_ARM
+  // The estimate has 8 bits, 16 after a step of Newton's; the remainder gives the rest.
+  V r = op::ApproximateReciprocal(y);
+  r = op::MulAdd(r, op::NegMulAdd(r, y, hn::Set(d, 1.0f)), r);
+  const V q = op::Mul(x, r);
+  return op::MulAdd(op::NegMulAdd(q, y, x), r, q);
+#else
+  (void)d;
+  return op::Div(x, y);
+#endif
+}
+
+// f() of each lane.
+template <class D, class V = hn::Vec<D>, class F>
+HWY_INLINE V each_lane(D d, V x, F f) {
+  HWY_ALIGN float lanes[hn::MaxLanes(d)];
+  hn::Store(x, d, lanes);
+  for (size_t i = 0; i < hn::Lanes(d); ++i) lanes[i] = f(lanes[i]);
+  return hn::Load(d, lanes);
+}
+
+// For x = n ln 2 + r with |r| <= 0.3468 and |x| < 2^16: a float that has kOffset + n in its low bits (shifted by 23 they
+// are the float 2^n if kOffset is 127), and r.
+template <int kOffset, class D>
+HWY_INLINE hn::Vec<D> exponent_magic(D d) {
+  return hn::Set(d, 12582912.0f + static_cast<float>(kOffset));  // 1.5 2^23
+}
+
+template <int kOffset, class D, class V>
+HWY_INLINE V exponent_of(D d, V x) {
+  return op::MulAdd(x, hn::Set(d, 1.44269504f), exponent_magic<kOffset>(d));
+}
+
+template <int kOffset, class D, class V>
+HWY_INLINE V remainder_of(D d, V x, V exponent) {
+  const V n = op::Sub(exponent, exponent_magic<kOffset>(d));
+  // ln 2 in two parts, of which the first has 10 bits: its products with n are exact.
+  return op::MulAdd(n, hn::Set(d, 2.12194440e-4f), op::NegMulAdd(n, hn::Set(d, 0.693359375f), x));
+}
+
+// c0 + c1 x + c2 x^2 + ..., with x2 = x^2. Estrin's order: the chain of operations, which is what limits loops over
+// arrays, is shorter than Horner's.
+template <class D, class V>
+HWY_INLINE V polynomial(D d, V x, V x2, float c0, float c1, float c2, float c3, float c4) {
+  const V low = op::MulAdd(x, hn::Set(d, c1), hn::Set(d, c0));
+  const V middle = op::MulAdd(x, hn::Set(d, c3), hn::Set(d, c2));
+  return op::MulAdd(op::MulAdd(x2, hn::Set(d, c4), middle), x2, low);
+}
+
+template <class D, class V>
+HWY_INLINE V polynomial(D d, V x, V x2, float c0, float c1, float c2, float c3, float c4, float c5, float c6,
+                        float c7) {
+  const V c01 = op::MulAdd(x, hn::Set(d, c1), hn::Set(d, c0));
+  const V c23 = op::MulAdd(x, hn::Set(d, c3), hn::Set(d, c2));
+  const V c45 = op::MulAdd(x, hn::Set(d, c5), hn::Set(d, c4));
+  const V c67 = op::MulAdd(x, hn::Set(d, c7), hn::Set(d, c6));
+  return op::MulAdd(op::MulAdd(c67, x2, c45), op::Mul(x2, x2), op::MulAdd(c23, x2, c01));
+}
+
+// e^r of |r| <= 0.3468.
+template <class D, class V>
+HWY_INLINE V exp_of_remainder(D d, V r) {
+  const V r2 = op::Mul(r, r);
+  const V p = polynomial(d, r, r2, 0.49999994f, 0.166665211f, 0.0416682921f, 0.00836871564f, 0.00138186966f);
+  return op::MulAdd(p, r2, op::Add(r, hn::Set(d, 1.0f)));
+}
+
+template <class D, class V>
+HWY_INLINE V vec_exp(D d, V x) {
+  const hn::RebindToSigned<D> di;
+  // e^-104 rounds to zero, e^89 to infinity.
+  x = clamp_keeping_nan(d, hn::Set(d, -104.0f), hn::Set(d, 89.0f), x);
+  const V exponent = exponent_of<0>(d, x);
+  const V r = remainder_of<0>(d, x, exponent);
+  const V p = exp_of_remainder(d, r);
+  // 2^n in two factors, since it need not be a normal number.
+  const auto power = op::Sub(op::BitCast(di, exponent), hn::Set(di, 0x4b400000));
+  const auto half = op::ShiftRight<1>(power);
+  const auto one = hn::Set(di, 0x3f800000);
+  const V s = op::BitCast(d, op::Add(op::ShiftLeft<23>(half), one));
+  const V t = op::BitCast(d, op::Add(op::ShiftLeft<23>(op::Sub(power, half)), one));
+  return op::Mul(op::Mul(p, s), t);
+}
+
+// e^x for x <= 88 (or NaN). Results below 2^-126.5 become zero.
+template <class D, class V>
+HWY_INLINE V vec_exp_bounded(D d, V x) {
+  x = max_keeping_nan(d, hn::Set(d, -88.0f), x);
+  const V exponent = exponent_of<127>(d, x);
+  const V r = remainder_of<127>(d, x, exponent);
+  return op::Mul(exp_of_remainder(d, r),
+                 op::BitCast(d, op::ShiftLeft<23>(op::BitCast(hn::RebindToSigned<D>(), exponent))));
+}
+
+template <class D, class V>
+HWY_INLINE V vec_log(D d, V x) {
+  const hn::RebindToSigned<D> di;
+  const auto one = hn::Set(d, 1.0f);
+  const auto tiny = op::Lt(x, hn::Set(d, 1.17549435e-38f));
+  const V scaled = op::IfThenElse(tiny, op::Mul(x, hn::Set(d, 33554432.0f)), x);
+  // scaled = 2^e (1 + f) with sqrt(1/2) <= 1 + f < sqrt(2)
+  const auto bits = op::BitCast(di, scaled);
+  const auto exponent = op::ShiftRight<23>(op::Sub(bits, hn::Set(di, 0x3f3504f3)));
+  V e = op::ConvertTo(d, exponent);
+  e = op::IfThenElse(tiny, op::Sub(e, hn::Set(d, 25.0f)), e);
+  const V f = op::Sub(op::BitCast(d, op::Sub(bits, op::ShiftLeft<23>(exponent))), one);
+  const V f2 = op::Mul(f, f);
+  // log(1 + f) = f - f^2 / 2 + f^3 p(f)
+  const V p = polynomial(d, f, f2, 0.333333313f, -0.250008196f, 0.200012416f, -0.166234091f, 0.142015815f,
+                         -0.131596133f, 0.127621993f, -0.0763639957f);
+  V y = op::Mul(op::Mul(p, f), f2);
+  y = op::MulAdd(e, hn::Set(d, -2.12194440e-4f), y);
+  y = op::NegMulAdd(f2, hn::Set(d, 0.5f), y);
+  y = op::Add(f, y);
+  y = op::MulAdd(e, hn::Set(d, 0.693359375f), y);
+  // 0, negative numbers, infinity and NaN.
+  const auto infinity = hn::Set(d, HUGE_VALF);
+  y = op::IfThenElse(op::Lt(x, infinity), y, x);
+  y = op::IfThenElse(op::Eq(x, hn::Zero(d)), op::Neg(infinity), y);
+  return op::IfThenElse(op::Lt(x, hn::Zero(d)), hn::Set(d, NAN), y);
+}
+
+// log(1 + x) for 0 <= x <= 1.
+template <class D, class V>
+HWY_INLINE V vec_log1p_unit(D d, V x) {
+  const V x2 = op::Mul(x, x);
+  const V p = polynomial(d, x, x2, -0.499996483f, 0.3332133f, -0.248572171f, 0.191538483f, -0.137541875f, 0.0792088285f,
+                         -0.0300683007f, 0.00536542246f);
+  return op::MulAdd(p, x2, x);
+}
+
+// 1 / (1 + e^-x) = s / (s + e^-r) with x = n ln 2 + r and s = 2^n: nothing overflows, and s is zero for n = -127.
+template <class D, class V>
+HWY_INLINE V vec_sigmoid(D d, V x) {
+  x = clamp_keeping_nan(d, hn::Set(d, -88.0f), hn::Set(d, 30.0f), x);
+  const V exponent = exponent_of<127>(d, x);
+  const V r = remainder_of<127>(d, x, exponent);
+  const V r2 = op::Mul(r, r);
+  V p = polynomial(d, r, r2, 0.49999994f, -0.166665211f, 0.0416682921f, -0.00836871564f, 0.00138186966f);
+  p = op::MulAdd(p, r2, op::Sub(hn::Set(d, 1.0f), r));
+  const V s = op::BitCast(d, op::ShiftLeft<23>(op::BitCast(hn::RebindToSigned<D>(), exponent)));
+  return vec_quotient(d, s, op::Add(s, p));
+}
+
+// e^r - 1 of |r| <= 0.3468.
+template <class D, class V>
+HWY_INLINE V expm1_of_remainder(D d, V r) {
+  const V r2 = op::Mul(r, r);
+  const V p = polynomial(d, r, r2, 0.49999997f, 0.16666545f, 0.0416674465f, 0.00836644694f, 0.00138698414f);
+  return op::MulAdd(p, r2, r);
+}
+
+// x for x >= 0, else e^x - 1.
+template <class D, class V>
+HWY_INLINE V vec_elu(D d, V x) {
+  // 2^n q + (2^n - 1) with q = e^r - 1. e^-25 does not change 1.
+  const V clamped = clamp_keeping_nan(d, hn::Set(d, -25.0f), hn::Zero(d), x);
+  const V exponent = exponent_of<127>(d, clamped);
+  const V r = remainder_of<127>(d, clamped, exponent);
+  const V s = op::BitCast(d, op::ShiftLeft<23>(op::BitCast(hn::RebindToSigned<D>(), exponent)));
+  const V y = op::MulAdd(s, expm1_of_remainder(d, r), op::Sub(s, hn::Set(d, 1.0f)));
+  return op::IfThenElse(op::Lt(x, hn::Zero(d)), y, x);
+}
+
+// (e^2x - 1) / (e^2x + 1)
+template <class D, class V>
+HWY_INLINE V vec_tanh(D d, V x) {
+  const auto one = hn::Set(d, 1.0f);
+  // tanh(9.02) rounds to 1.
+  x = clamp_keeping_nan(d, hn::Set(d, -9.02f), hn::Set(d, 9.02f), x);
+  const V twice = op::Add(x, x);
+  const V exponent = exponent_of<127>(d, twice);
+  const V r = remainder_of<127>(d, twice, exponent);
+  const V s = op::BitCast(d, op::ShiftLeft<23>(op::BitCast(hn::RebindToSigned<D>(), exponent)));
+  const V q = expm1_of_remainder(d, r);
+  return vec_quotient(d, op::MulAdd(s, q, op::Sub(s, one)), op::MulAdd(s, q, op::Add(s, one)));
+}
+
+// erfc(-x / sqrt(2)) / 2, the integral of the normal distribution. erf(x) is 2 vec_normal_cdf(sqrt(2) x) - 1.
+template <class D, class V>
+HWY_INLINE V vec_normal_cdf(D d, V x) {
+  const auto one = hn::Set(d, 1.0f);
+  // erfc(a) = e^(-a^2) (t c(t)) with t = 1 / (1 + 0.48 a), the form of Abramowitz and Stegun 7.1.26; a^2 = x^2 / 2, and
+  // halves are in the coefficients. The clamp keeps t away from zero; the power is zero there.
+  const V a = min_keeping_nan(d, hn::Set(d, 16.0f), op::Abs(x));
+  const V t = vec_quotient(d, one, op::MulAdd(a, hn::Set(d, 0.339411255f), one));
+  const V e = vec_exp_bounded(d, op::Mul(op::Mul(a, hn::Set(d, -0.5f)), a));
+  const V t2 = op::Mul(t, t);
+  const V high = polynomial(d, t, t2, 0.156697691f, -0.0318603255f, 0.265980273f, -0.20083195f, 0.0447181798f);
+  const V p = op::MulAdd(high, t2, op::MulAdd(t, hn::Set(d, 0.129513189f), hn::Set(d, 0.135782957f)));
+  const V tail = op::Mul(op::Mul(p, t), e);
+  return op::IfThenElse(op::Lt(x, hn::Zero(d)), tail, op::Sub(one, tail));
+}
+
+// log(1 + e^x)
+template <class D, class V>
+HWY_INLINE V vec_softplus(D d, V x) {
+  const V e = vec_exp_bounded(d, op::Neg(op::Abs(x)));
+  return op::Add(max_keeping_nan(d, hn::Zero(d), x), vec_log1p_unit(d, e));
+}
+
+constexpr float kTrigonometricLimit = 25000.0f;
+
+// sin(r) for |r| <= pi / 2, with the sign of bit 0 of `odd`.
+template <class D, class V, class VI>
+HWY_INLINE V sin_of_remainder(D d, V r, VI odd) {
+  const V z = op::Mul(r, r);
+  V p = op::MulAdd(z, hn::Set(d, 2.60607476e-06f), hn::Set(d, -0.000198097725f));
+  p = op::MulAdd(p, z, hn::Set(d, 0.00833306927f));
+  p = op::MulAdd(p, z, hn::Set(d, -0.166666597f));
+  p = op::MulAdd(p, op::Mul(z, r), r);
+  p = op::Max(hn::Set(d, -1.0f), op::Min(hn::Set(d, 1.0f), p));
+  return op::Xor(p, op::BitCast(d, op::ShiftLeft<31>(odd)));
+}
+
+// x - n pi, with pi in four parts of 10, 10, 10 and 24 bits: products with n of at most 14 bits are exact.
+template <class D, class V>
+HWY_INLINE V subtract_multiple_of_pi(D d, V x, V n) {
+  x = op::NegMulAdd(n, hn::Set(d, 3.140625f), x);
+  x = op::NegMulAdd(n, hn::Set(d, 9.670257568359375e-4f), x);
+  x = op::NegMulAdd(n, hn::Set(d, 6.277114152908325e-7f), x);
+  return op::NegMulAdd(n, hn::Set(d, 1.215420125655342e-10f), x);
+}
+
+template <class D, class V>
+HWY_INLINE V vec_sin(D d, V x) {
+  const hn::RebindToSigned<D> di;
+  const auto magic = hn::Set(d, 12582912.0f);
+  const V shifted = op::MulAdd(x, hn::Set(d, 0.318309886f), magic);
+  V y = sin_of_remainder(d, subtract_multiple_of_pi(d, x, op::Sub(shifted, magic)), op::BitCast(di, shifted));
+  const auto small = op::Le(op::Abs(x), hn::Set(d, kTrigonometricLimit));
+  if (HWY_UNLIKELY(!hn::AllTrue(d, small))) {
+    y = op::IfThenElse(small, y, each_lane(d, x, [](float v) { return std::sin(v); }));
+  }
+  return y;
+}
+
+// cos(x) = sin(x + pi / 2) = (-1)^n sin(r) with x = (n - 1/2) pi + r.
+template <class D, class V>
+HWY_INLINE V vec_cos(D d, V x) {
+  const hn::RebindToSigned<D> di;
+  const auto half = hn::Set(d, 0.5f);
+  const auto magic = hn::Set(d, 12582912.0f);
+  const V shifted = op::Add(op::MulAdd(x, hn::Set(d, 0.318309886f), half), magic);
+  const V n = op::Sub(op::Sub(shifted, magic), half);
+  V y = sin_of_remainder(d, subtract_multiple_of_pi(d, x, n), op::BitCast(di, shifted));
+  const auto small = op::Le(op::Abs(x), hn::Set(d, kTrigonometricLimit));
+  if (HWY_UNLIKELY(!hn::AllTrue(d, small))) {
+    y = op::IfThenElse(small, y, each_lane(d, x, [](float v) { return std::cos(v); }));
+  }
+  return y;
+}
+
+template <class D, class V>
+HWY_INLINE V vec_pow(D d, V x, V y) {
+  HWY_ALIGN float bases[hn::MaxLanes(d)];
+  HWY_ALIGN float exponents[hn::MaxLanes(d)];
+  hn::Store(x, d, bases);
+  hn::Store(y, d, exponents);
+  for (size_t i = 0; i < hn::Lanes(d); ++i) bases[i] = std::pow(bases[i], exponents[i]);
+  return hn::Load(d, bases);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace litefuse
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,96 @@
+// The stages that pipelines are made of. Each covers an operator with what follows it in registers; what it computes
+// with is in kernels/simd.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "kernels/simd/elementwise.h"
+#include "kernels/simd/gemm.h"
+#include "kernels/simd/window.h"
+#include "kernels/window.h"
+#include "region/strips.h"
+
+namespace litefuse {
+
+// Constants of an operator, float32 or (weights) float16.
+struct Filter {
+  const void* data = nullptr;
+  bool half = false;
+  const float* bias = nullptr;
+};
+
+// What is done to each sum before it is stored, see GemmEpilogue.
+struct Epilogue {
+  float min = -GemmEpilogue::kInfinity, max = GemmEpilogue::kInfinity;
+  const float* slopes = nullptr;  // of PReLU, one for each channel; held by the region
+  bool residual = false;          // the second input of the stage is added
+  float residual_min = -GemmEpilogue::kInfinity, residual_max = GemmEpilogue::kInfinity;
+};
+
+struct ConvStageParams {
+  Window y, x;        // pad_before may be more than the operator's own, with padding that stood before it
+  int32_t depth = 0;  // channels of the filter, which is a part of the input's where there are groups
+  int32_t groups = 1;
+  int32_t outputs = 0;  // channels
+  Filter filter;        // OHWI
+  Epilogue epilogue;
+  bool sliced = false;  // whether the input is a part of wider pixels
+};
+// CONV_2D and FULLY_CONNECTED. Inputs: the image, and the residual if the epilogue has one. nullptr when there is no
+// memory for the packed weights.
+std::unique_ptr<Stage> make_conv_stage(const ConvStageParams& params);
+// The same by Winograd's algorithm; nullptr also where it does not apply or does not pay.
+std::unique_ptr<Stage> make_winograd_stage(const ConvStageParams& params);
+// TRANSPOSE_CONV: `y` and `x` are the windows of the convolution that leads back, so that `in` and `out` are swapped.
+std::unique_ptr<Stage> make_transpose_conv_stage(const ConvStageParams& params);
+
+struct DepthwiseStageParams {
+  Window y, x;
+  int32_t channels = 0;
+  Filter filter;      // 1HWC
+  Epilogue epilogue;  // without a residual
+};
+std::unique_ptr<Stage> make_depthwise_stage(const DepthwiseStageParams& params);
+
+std::unique_ptr<Stage> make_unary_stage(Unary function, float a, float b);
+// y = clamp(f(x, z)).
+std::unique_ptr<Stage> make_binary_stage(Binary function, Stretch x, Stretch z, float min, float max);
+// y = clamp(x s + t) or PReLU of it; inputs x and, where they are not kNone, the tensors s and t. `slopes` are held by
+// the region.
+struct ScaleShift {
+  bool scaled = false, shifted = false;
+  Stretch scale = Stretch::kChannel, shift = Stretch::kChannel;
+  float min = -GemmEpilogue::kInfinity, max = GemmEpilogue::kInfinity;
+  const float* slopes = nullptr;
+};
+std::unique_ptr<Stage> make_scale_shift_stage(const ScaleShift& params);
+
+// Copies rows, with `top` rows and `left` columns and `front` channels of `value` before them, and as much behind as the
+// output has room for.
+std::unique_ptr<Stage> make_pad_stage(int32_t top, int32_t left, int32_t front, const Image& input, float value);
+
+struct PoolStageParams {
+  Window y, x;
+  bool max = false;
+  float min = 0, clamp_max = 0;
+};
+std::unique_ptr<Stage> make_pool_stage(const PoolStageParams& params);
+
+// `rows` and `columns` say where each output row and column comes from.
+std::unique_ptr<Stage> make_bilinear_stage(std::vector<Sample> rows, std::vector<Sample> columns);
+std::unique_ptr<Stage> make_nearest_stage(std::vector<Sample> rows, std::vector<Sample> columns);
+
+enum class Reduction { kSum, kMean, kMax, kMin };
+// Over the pixels of each row: (height, width, channels) -> (height, 1, channels), without the division of a mean.
+std::unique_ptr<Stage> make_reduce_row_stage(Reduction reduction);
+// Over all rows: (height, 1, channels) -> (1, 1, channels). `count` is what a mean divides by.
+std::unique_ptr<Stage> make_reduce_rows_stage(Reduction reduction, int64_t count);
+// Over the channels of each pixel: (height, width, channels) -> (height, width, 1).
+std::unique_ptr<Stage> make_reduce_channels_stage(Reduction reduction);
+
+enum class RowNorm { kLayerNorm, kRmsNorm, kL2Norm, kSoftmax, kLogSoftmax };
+// Over the channels of each pixel. `parameter` is epsilon, or beta of the softmax; gamma and beta are constants.
+std::unique_ptr<Stage> make_norm_stage(RowNorm norm, const float* gamma, const float* beta, float parameter);
+
+}  // namespace litefuse

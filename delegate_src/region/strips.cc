@@ -1,0 +1,373 @@
+#include "region/strips.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <limits>
+
+#include "kernels/simd/simd.h"
+#include "region/scratch.h"
+
+namespace litefuse {
+namespace {
+
+size_t at(int32_t i) { return static_cast<size_t>(i); }
+
+uint64_t now() {
+  return static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+          .count());
+}
+
+int32_t round_up(int32_t value, int32_t grain) { return (value + grain - 1) / grain * grain; }
+
+// Bytes for each nanosecond from the second and third level of caches and from memory; what is wanted is their
+// proportion to one another and to a multiply-add, which is much the same on all cores.
+constexpr double kL2 = 60, kL3 = 30, kMemory = 10;
+constexpr double kWork = 40;  // multiply-adds for each nanosecond
+constexpr double kCall = 40;  // nanoseconds of one call of a stage
+// A pipeline may keep so much, even if it has to fetch it from a farther cache each time.
+constexpr uint64_t kMaxMemory = uint64_t{1} << 32;
+
+}  // namespace
+
+int Pipeline::add_input(const Image& image, int external) {
+  Stream stream;
+  stream.image = image;
+  stream.place = Place::kInput;
+  stream.external = external;
+  streams_.push_back(std::move(stream));
+  return static_cast<int>(streams_.size()) - 1;
+}
+
+int Pipeline::add_output(const Image& image, int external) {
+  const int result = add_input(image, external);
+  streams_.back().place = Place::kOutput;
+  outputs_.push_back(result);
+  driver_ = result;
+  batch_ = image.batch;
+  return result;
+}
+
+int Pipeline::add_ring(const Image& image) {
+  const int result = add_input(image, -1);
+  streams_.back().place = Place::kRing;
+  return result;
+}
+
+int Pipeline::add_view(int stream, int32_t first, int32_t channels) {
+  Image image = streams_[at(stream)].image;
+  image.channels = channels;
+  const int result = add_ring(image);
+  make_view(result, stream, first);
+  return result;
+}
+
+void Pipeline::make_view(int stream, int of, int32_t first) {
+  streams_[at(stream)].place = Place::kView;
+  streams_[at(stream)].of = of;
+  streams_[at(stream)].first = first;
+}
+
+void Pipeline::add_stage(std::unique_ptr<Stage> stage, std::vector<int> inputs, std::vector<int> outputs, int op) {
+  Node node;
+  node.stage = std::move(stage);
+  node.inputs = std::move(inputs);
+  node.outputs = std::move(outputs);
+  node.op = op;
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    streams_[at(node.inputs[i])].readers.emplace_back(static_cast<int>(nodes_.size()), i);
+  }
+  nodes_.push_back(std::move(node));
+}
+
+size_t Pipeline::root(int stream, int32_t* first) const {
+  int32_t channel = 0;
+  while (streams_[at(stream)].of >= 0) {
+    channel += streams_[at(stream)].first;
+    stream = streams_[at(stream)].of;
+  }
+  if (first != nullptr) *first = channel;
+  return at(stream);
+}
+
+Span Pipeline::band(int task) const { return Share{task, bands_}.of(Span{0, image(driver_).height}, strip_); }
+
+// -- the schedule --------------------------------------------------------------------------------------------------
+
+Pipeline::Schedule Pipeline::schedule(Span band, int32_t strip) {
+  Schedule result;
+  const int32_t total = image(driver_).height;
+  // Rows of another output that belong to the first `rows` of the driver's.
+  const auto share = [&](int output, int32_t rows) {
+    if (output == driver_ || rows == total) return rows == total ? image(output).height : rows;
+    return static_cast<int32_t>(int64_t{image(output).height} * rows / total);
+  };
+  const auto needs = [&](const Node& node, size_t input, Span rows) {
+    return node.stage ? node.stage->needs(input, rows) : rows;
+  };
+  // Where each stage begins: at the first row that something behind it needs in this band.
+  std::vector<int32_t> first(streams_.size(), std::numeric_limits<int32_t>::max());
+  for (int output : outputs_) first[at(output)] = share(output, band.begin);
+  std::vector<int32_t> done(nodes_.size());
+  for (size_t n = nodes_.size(); n-- > 0;) {
+    const Node& node = nodes_[n];
+    int32_t row = std::numeric_limits<int32_t>::max();
+    for (int output : node.outputs) row = std::min(row, first[at(output)]);
+    row = std::min(row, height(node));
+    if (node.stage) row = row / node.stage->grain() * node.stage->grain();
+    done[n] = row;
+    if (row == height(node)) continue;
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      int32_t& need = first[at(node.inputs[i])];
+      need = std::min(need, std::max(needs(node, i, Span{row, row + 1}).begin, 0));
+    }
+  }
+  std::vector<int32_t> wanted(streams_.size()), until(nodes_.size()), low(streams_.size()), high(streams_.size());
+  for (int32_t begin = band.begin; begin < band.end; begin += strip) {
+    const int32_t end = std::min(begin + strip, band.end);
+    std::fill(wanted.begin(), wanted.end(), 0);
+    for (int output : outputs_) wanted[at(output)] = share(output, end);
+    for (size_t n = nodes_.size(); n-- > 0;) {
+      const Node& node = nodes_[n];
+      int32_t target = 0;
+      for (int output : node.outputs) target = std::max(target, wanted[at(output)]);
+      if (node.stage) target = round_up(target, node.stage->grain());
+      until[n] = std::max(std::min(target, height(node)), done[n]);
+      if (until[n] == done[n]) continue;
+      for (size_t i = 0; i < node.inputs.size(); ++i) {
+        const int32_t need = needs(node, i, Span{done[n], until[n]}).end;
+        int32_t& want = wanted[at(node.inputs[i])];
+        want = std::max(want, std::min(need, image(node.inputs[i]).height));
+      }
+    }
+    // Rows that have to be kept: from the first that a reader still needs to the last that there is after this step.
+    std::fill(low.begin(), low.end(), std::numeric_limits<int32_t>::max());
+    std::fill(high.begin(), high.end(), 0);
+    for (size_t s = 0; s < streams_.size(); ++s) {
+      const size_t r = root(static_cast<int>(s));
+      for (const auto& [n, input] : streams_[s].readers) {
+        const Node& reader = nodes_[at(n)];
+        if (done[at(n)] >= height(reader)) continue;
+        const int32_t need = needs(reader, input, Span{done[at(n)], done[at(n)] + 1}).begin;
+        low[r] = std::min(low[r], std::max(need, 0));
+      }
+    }
+    for (size_t n = 0; n < nodes_.size(); ++n) {
+      Node& node = nodes_[n];
+      for (int output : node.outputs) {
+        const size_t r = root(output);
+        low[r] = std::min(low[r], until[n] > done[n] ? done[n] : low[r]);
+        high[r] = std::max(high[r], until[n]);
+      }
+      if (until[n] == done[n]) continue;
+      if (node.stage) {
+        result.push_back(Task{static_cast<int32_t>(n), Span{done[n], until[n]}});
+        node.most = std::max(node.most, until[n] - done[n]);
+      }
+      done[n] = until[n];
+    }
+    for (size_t s = 0; s < streams_.size(); ++s) {
+      if (high[s] > low[s]) streams_[s].kept = std::max(streams_[s].kept, high[s] - low[s]);
+    }
+  }
+  return result;
+}
+
+void Pipeline::clear_counts() {
+  for (Stream& stream : streams_) stream.kept = 0;
+  for (Node& node : nodes_) node.most = 0;
+}
+
+size_t Pipeline::row_floats(const Stream& stream) const {
+  const int64_t columns = int64_t{stream.image.width} + stream.left + stream.right;
+  auto floats = static_cast<size_t>(columns * stream.image.channels);
+  // Rows of padded rings never lie a multiple of 4 KiB apart, where they would fight for the same places in the cache.
+  if (stream.left + stream.right > 0 && floats * sizeof(float) % 4096 < 128) floats += 32;
+  return floats;
+}
+
+size_t Pipeline::lay_out() {
+  size_t offset = 0;
+  zero_bytes_ = 0;
+  for (Stream& stream : streams_) {
+    // Whole streams have no columns beside their rows, but some are read above and below.
+    const size_t row = row_floats(stream) * sizeof(float);
+    if (stream.place != Place::kView) zero_bytes_ = std::max(zero_bytes_, row);
+    if (stream.place != Place::kRing) continue;
+    stream.kept = std::min(std::max(stream.kept, 1), stream.image.height);
+    stream.offset = offset;
+    offset += aligned(row * static_cast<size_t>(stream.kept));
+  }
+  zeros_ = offset;
+  offset += aligned(zero_bytes_);
+  stage_offset_ = offset;
+  stage_bytes_ = 0;
+  for (const Node& node : nodes_) {
+    if (node.stage) stage_bytes_ = std::max(stage_bytes_, aligned(node.stage->scratch_bytes(node.most)));
+  }
+  return offset + stage_bytes_ * at(shares_);
+}
+
+// Nanoseconds that depend on the height of strips.
+double Pipeline::cost(int32_t strip) {
+  clear_counts();
+  const int32_t total = image(driver_).height;
+  const Schedule all = schedule(Span{0, total}, strip);
+  const double memory = static_cast<double>(lay_out());
+  double weights = 0, traffic = 0;
+  for (const Node& node : nodes_) {
+    if (node.stage) weights += static_cast<double>(node.stage->weight_bytes());
+  }
+  for (const Stream& stream : streams_) {
+    if (stream.place == Place::kRing) traffic += 2.0 * sizeof(float) * static_cast<double>(stream.image.elements());
+  }
+  const auto l1 = static_cast<double>(caches().l1), l2 = static_cast<double>(caches().l2);
+  const auto l3 = std::max(static_cast<double>(caches().l3), 4 * l2);
+  const auto speed = [&](double bytes) { return bytes <= 0.8 * l2 ? kL2 : bytes <= l3 / 2 ? kL3 : kMemory; };
+  const double strips = (total + strip - 1) / strip;
+  // Weights are read once for each strip, from where they stay beside the rings.
+  double time = strips * weights / speed(weights + memory);
+  if (memory > 0.75 * l1) time += traffic / speed(memory + std::min(weights, l2 / 4));
+  return time + kCall * static_cast<double>(all.size());
+}
+
+Status Pipeline::plan(int threads) {
+  LITEFUSE_REQUIRE(driver_ >= 0, "nothing is computed");
+  // What stages want beside their rows becomes part of the ring.
+  for (Stream& stream : streams_) stream.left = stream.right = 0;
+  for (const Node& node : nodes_) {
+    if (!node.stage) continue;
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      Stream& stream = streams_[root(node.inputs[i])];
+      if (stream.place != Place::kRing) continue;
+      stream.left = std::max(stream.left, node.stage->wants_left(i));
+      stream.right = std::max(stream.right, node.stage->wants_right(i));
+    }
+  }
+  const int32_t total = image(driver_).height;
+  shares_ = bands_ = 1;
+  double work = 0, weights = 0;
+  for (const Node& node : nodes_) {
+    if (!node.stage) continue;
+    const Image& output = image(node.outputs[0]);
+    work += node.stage->work(output) * output.height;
+    weights += static_cast<double>(node.stage->weight_bytes());
+  }
+  strip_ = std::max(total, 1);
+  if (forced_ > 0) {
+    strip_ = std::min(forced_, strip_);
+  } else {
+    double best = std::numeric_limits<double>::max();
+    for (int32_t strip = 1; strip < 2 * total; strip += std::max(1, strip / 3)) {
+      const int32_t height = std::min(strip, total);
+      const double time = cost(height);
+      if (time < best * 0.995) {
+        best = time;
+        strip_ = height;
+      }
+      if (height == total) break;
+    }
+  }
+  if (threads > 1 && batch_ * work > 20000 * kWork / 10) {
+    // Bands have rings of their own and compute their edges twice; where there are few rows, or weights that no core's
+    // own cache holds, all work on the same rows.
+    const bool few = int64_t{total} * batch_ < 4 * threads || strip_ >= total;
+    if (few || weights > 2.0 * static_cast<double>(caches().l2)) {
+      shares_ = threads;
+    } else {
+      bands_ = std::max<int32_t>(1, std::min<int32_t>(threads, total));
+      strip_ = std::min(strip_, (total + bands_ - 1) / bands_);
+    }
+  }
+  clear_counts();
+  schedules_.clear();
+  for (int32_t b = 0; b < bands_; ++b) schedules_.push_back(schedule(band(b), strip_));
+  memory_bytes_ = lay_out();
+  LITEFUSE_REQUIRE(memory_bytes_ <= kMaxMemory / at(bands_), "its rings are too large");
+  scratch_bytes_ = memory_bytes_ * at(bands_);
+  return Status();
+}
+
+// -- running -------------------------------------------------------------------------------------------------------
+
+Rows Pipeline::rows_of(int stream, int32_t image, const float* const* inputs, float* const* outputs,
+                       char* memory) const {
+  int32_t first = 0;
+  const Stream& own = streams_[at(stream)];
+  const Stream& from = streams_[root(stream, &first)];
+  Rows rows;
+  rows.height = own.image.height;
+  rows.width = own.image.width;
+  rows.channels = own.image.channels;
+  rows.pixel = from.image.channels;
+  rows.left = from.left;
+  rows.right = from.right;
+  rows.zeros = reinterpret_cast<const float*>(memory + zeros_) + from.left * rows.pixel;
+  if (from.place == Place::kRing) {
+    rows.row = static_cast<ptrdiff_t>(row_floats(from));
+    rows.modulus = from.kept;
+    rows.base = reinterpret_cast<float*>(memory + from.offset) + from.left * rows.pixel + first;
+    return rows;
+  }
+  rows.row = static_cast<ptrdiff_t>(from.image.row());
+  rows.modulus = std::max(from.image.height, 1);
+  // Stages do not write to their inputs.
+  float* data = from.place == Place::kInput ? const_cast<float*>(inputs[from.external]) : outputs[from.external];
+  // What has a batch of one is the same for all images.
+  if (from.image.batch > 1) data += image * rows.row * from.image.height;
+  rows.base = data + first;
+  return rows;
+}
+
+void Pipeline::run_band(const Schedule& schedule, int32_t image, const float* const* inputs, float* const* outputs,
+                        char* memory, Threads* threads, Profile* profile) const {
+  constexpr size_t kMost = 24;  // inputs and outputs of a stage
+  std::memset(memory + zeros_, 0, zero_bytes_);
+  for (const Stream& stream : streams_) {
+    if (stream.place != Place::kRing || stream.left + stream.right == 0) continue;
+    const size_t row = row_floats(stream), left = at(stream.left * stream.image.channels);
+    const size_t inner = at(stream.image.width * stream.image.channels);
+    auto* data = reinterpret_cast<float*>(memory + stream.offset);
+    for (int32_t y = 0; y < stream.kept; ++y, data += row) {
+      std::fill(data, data + left, 0.0f);
+      std::fill(data + left + inner, data + row, 0.0f);
+    }
+  }
+  std::vector<Rows> views(streams_.size());
+  for (size_t s = 0; s < streams_.size(); ++s) {
+    views[s] = rows_of(static_cast<int>(s), image, inputs, outputs, memory);
+  }
+  for (const Task& task : schedule) {
+    const Node& node = nodes_[at(task.node)];
+    Rows ins[kMost], outs[kMost];
+    for (size_t i = 0; i < node.inputs.size(); ++i) ins[i] = views[at(node.inputs[i])];
+    for (size_t i = 0; i < node.outputs.size(); ++i) outs[i] = views[at(node.outputs[i])];
+    const uint64_t start = profile != nullptr ? now() : 0;
+    if (shares_ > 1) {
+      threads->run(shares_, [&](int part) {
+        char* own = memory + stage_offset_ + stage_bytes_ * at(part);
+        node.stage->run(ins, outs, task.rows, Share{part, shares_}, own);
+      });
+    } else {
+      node.stage->run(ins, outs, task.rows, Share(), memory + stage_offset_);
+    }
+    if (profile != nullptr && node.op >= 0) profile->add(at(node.op), now() - start);
+  }
+}
+
+void Pipeline::run(const float* const* inputs, float* const* outputs, void* scratch, Threads* threads,
+                   Profile* profile) const {
+  char* memory = static_cast<char*>(scratch);
+  for (int32_t image = 0; image < batch_; ++image) {
+    if (bands_ == 1) {
+      run_band(schedules_[0], image, inputs, outputs, memory, threads, profile);
+      continue;
+    }
+    threads->run(bands_, [&](int b) {
+      run_band(schedules_[at(b)], image, inputs, outputs, memory + memory_bytes_ * at(b), threads, profile);
+    });
+  }
+}
+
+}  // namespace litefuse

@@ -1,0 +1,198 @@
+// Depth-first computation of several stages, strip by strip.
+//
+// A pipeline is a graph of stages between streams. A stream is a tensor that is computed and read row by row: either it
+// lies whole in memory, or only its last few rows are kept in a ring. Of every output a strip of rows is computed at a
+// time; what the stages before need for it is computed just before, so that it is still in the cache when it is read.
+// How tall strips are and how many rows the rings hold is decided once for all by plan(), from the sizes of the caches.
+//
+// A result does not depend on how tall strips are: stages compute each row in the same way, whichever rows they are
+// asked for together.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "region/profile.h"
+#include "region/status.h"
+#include "region/threads.h"
+
+namespace litefuse {
+
+// A tensor seen as images of rows of pixels.
+struct Image {
+  int32_t batch = 1, height = 1, width = 1, channels = 1;
+
+  int64_t pixels() const { return int64_t{batch} * height * width; }
+  int64_t elements() const { return pixels() * channels; }
+  int64_t row() const { return int64_t{width} * channels; }
+  bool operator==(const Image& o) const {
+    return batch == o.batch && height == o.height && width == o.width && channels == o.channels;
+  }
+  bool operator!=(const Image& o) const { return !(*this == o); }
+};
+
+// Rows [begin, end).
+struct Span {
+  int32_t begin = 0, end = 0;
+  int32_t size() const { return end - begin; }
+};
+
+// Where the rows of a stream are, for one image of the batch.
+struct Rows {
+  float* base = nullptr;  // pixel 0 of row 0
+  ptrdiff_t row = 0;      // floats from one row to the next
+  ptrdiff_t pixel = 0;    // floats from one pixel to the next
+  int32_t modulus = 1;    // row y lies where row y % modulus does
+  int32_t height = 1, width = 1, channels = 1;
+  int32_t left = 0, right = 0;   // pixels of zeros that can be read beside each row
+  const float* zeros = nullptr;  // a row of zeros, as wide as others, for those outside the image
+
+  float* at(int32_t y) const { return base + static_cast<ptrdiff_t>(y % modulus) * row; }
+  // The row, or zeros where it is outside of the image.
+  const float* padded(int32_t y) const { return y < 0 || y >= height ? zeros : at(y); }
+  // How many of the rows from `span.begin` on lie one behind the other without a gap, as one long row of pixels.
+  int32_t joined(Span span) const {
+    if (row != pixel * width) return 1;
+    const int32_t place = span.begin % modulus;
+    return span.size() < modulus - place ? span.size() : modulus - place;
+  }
+};
+
+// One of `parts` that work on the same rows at the same time.
+struct Share {
+  int32_t part = 0, parts = 1;
+
+  // The rows of this part, in multiples of `grain` but for the last.
+  Span of(Span rows, int32_t grain = 1) const {
+    const int64_t pieces = (rows.size() + grain - 1) / grain;
+    const auto edge = [&](int32_t i) {
+      const auto row = static_cast<int32_t>(rows.begin + pieces * i / parts * grain);
+      return row < rows.end ? row : rows.end;
+    };
+    return Span{edge(part), edge(part + 1)};
+  }
+};
+
+// Computes rows of its outputs from rows of its inputs. Has no state that run() changes.
+class Stage {
+ public:
+  virtual ~Stage() = default;
+  // The rows of an input that some rows of the outputs need; may lie outside of the image where the stage pads.
+  virtual Span needs(size_t input, Span rows) const {
+    (void)input;
+    return rows;
+  }
+  // Rows are computed in multiples of this, the last ones apart.
+  virtual int32_t grain() const { return 1; }
+  // Columns of zeros that it wants beside the rows of an input: pixels left and right.
+  virtual int32_t wants_left(size_t input) const {
+    (void)input;
+    return 0;
+  }
+  virtual int32_t wants_right(size_t input) const {
+    (void)input;
+    return 0;
+  }
+  // Memory for run() with so many rows at most.
+  virtual size_t scratch_bytes(int32_t rows) const {
+    (void)rows;
+    return 0;
+  }
+  // Bytes of constants that are read for every strip.
+  virtual size_t weight_bytes() const { return 0; }
+  // Multiply-adds, or what takes as long, for a row of output.
+  virtual double work(const Image& output) const { return static_cast<double>(output.row()); }
+  // Computes its share of some rows: what parts there are, together, is all of it.
+  virtual void run(const Rows* inputs, const Rows* outputs, Span rows, Share share, void* scratch) const = 0;
+};
+
+class Pipeline {
+ public:
+  // Streams.
+  int add_input(const Image& image, int external);   // the external tensor of this number, whole
+  int add_output(const Image& image, int external);  // computed whole
+  int add_ring(const Image& image);
+  // Channels [first, first + channels) of another stream.
+  int add_view(int stream, int32_t first, int32_t channels);
+  const Image& image(int stream) const { return streams_[static_cast<size_t>(stream)].image; }
+  // Whether the memory of a stream is a ring, be it another's.
+  bool is_ring(int stream) const { return streams_[root(stream)].place == Place::kRing; }
+  bool is_own_ring(int stream) const { return streams_[static_cast<size_t>(stream)].place == Place::kRing; }
+  // Whether its pixels are parts of wider ones.
+  bool is_sliced(int stream) const { return streams_[root(stream)].image.channels != image(stream).channels; }
+  // Makes a ring the same memory as another stream of the same size: channels [first, ...) of it.
+  void make_view(int stream, int of, int32_t first);
+
+  // Stages, in an order in which they can run. `op` is the number of the operator that gets the time in profiles.
+  void add_stage(std::unique_ptr<Stage> stage, std::vector<int> inputs, std::vector<int> outputs, int op);
+
+  // Decides on strips and memory. All streams and stages must be there.
+  Status plan(int threads);
+  // Scratch memory for run(), in bytes.
+  size_t scratch_bytes() const { return scratch_bytes_; }
+  // Rows of the last output that are computed together.
+  int32_t strip() const { return strip_; }
+  // For tests: the height of strips instead of the one that plan() would choose.
+  void set_strip(int32_t strip) { forced_ = strip; }
+
+  void run(const float* const* inputs, float* const* outputs, void* scratch, Threads* threads, Profile* profile) const;
+
+ private:
+  enum class Place { kInput, kOutput, kRing, kView };
+  struct Stream {
+    Image image;
+    Place place = Place::kRing;
+    int external = -1;
+    int of = -1;  // the stream that it is a view of
+    int32_t first = 0;
+    std::vector<std::pair<int, size_t>> readers;  // node, number of the input
+    int32_t left = 0, right = 0;                  // of roots only
+    int32_t kept = 0;                             // rows in the ring
+    size_t offset = 0;                            // of the ring in a worker's memory
+  };
+  struct Node {
+    std::unique_ptr<Stage> stage;  // nullptr where streams are views of one another
+    std::vector<int> inputs, outputs;
+    int op = -1;
+    int32_t most = 0;  // rows computed in one call
+  };
+  struct Task {
+    int32_t node = 0;
+    Span rows;
+  };
+  using Schedule = std::vector<Task>;
+
+  size_t root(int stream, int32_t* first = nullptr) const;
+  int32_t height(const Node& node) const { return image(node.outputs[0]).height; }
+  Span band(int task) const;
+  // What to do for a band of the driver's rows in strips of a height; counts kept rows and rows in a call.
+  Schedule schedule(Span band, int32_t strip);
+  size_t row_floats(const Stream& stream) const;
+  // Gives the rings their places; returns the bytes of a worker's memory.
+  size_t lay_out();
+  double cost(int32_t strip);
+  void clear_counts();
+  void run_band(const Schedule& schedule, int32_t image, const float* const* inputs, float* const* outputs,
+                char* memory, Threads* threads, Profile* profile) const;
+  Rows rows_of(int stream, int32_t image, const float* const* inputs, float* const* outputs, char* memory) const;
+
+  std::vector<Stream> streams_;
+  std::vector<Node> nodes_;
+  std::vector<int> outputs_;  // streams
+  int driver_ = -1;           // the output whose strips set the pace
+  int32_t batch_ = 1;
+  int32_t strip_ = 1;
+  int32_t forced_ = 0;
+  int32_t bands_ = 1;                // of one image, each of which a worker computes with rings of its own
+  int32_t shares_ = 1;               // workers that compute each call together, with the same rings
+  std::vector<Schedule> schedules_;  // of each band
+  size_t zeros_ = 0;                 // offset of the row of zeros in a worker's memory
+  size_t zero_bytes_ = 0;
+  size_t stage_offset_ = 0;  // of the stages' own memory
+  size_t stage_bytes_ = 0;
+  size_t memory_bytes_ = 0;  // of one worker
+  size_t scratch_bytes_ = 0;
+};
+
+}  // namespace litefuse

@@ -1,0 +1,424 @@
+// Random regions through the fast pipelines: the same as in the reference kernels, and the same to the bit however they
+// are cut into strips and by however many threads they are run.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "region/executor.h"
+#include "tests/random.h"
+#include "tests/simd_targets.h"
+
+namespace litefuse {
+namespace {
+
+using fake::Random;
+
+struct Free {
+  void operator()(void* memory) const { std::free(memory); }
+};
+using Memory = std::unique_ptr<void, Free>;
+
+Memory reserve(size_t bytes) {
+  void* memory = nullptr;
+  return Memory(posix_memalign(&memory, kAlignment, bytes + 1) == 0 ? memory : nullptr);
+}
+
+// Makes a region operator by operator, each on a tensor that there is.
+class Maker {
+ public:
+  explicit Maker(uint64_t seed) : random_(seed) {}
+
+  Region make() {
+    const int rank = random_.one_in(5) ? random_.between(1, 3) : 4;
+    Shape shape;
+    const std::vector<int32_t> channels = {1, 2, 3, 5, 7, 8, 12, 16, 19, 24, 33};
+    const int32_t batch = random_.one_in(4) ? random_.between(2, 3) : 1;
+    if (rank == 4) {
+      EXPECT_TRUE(shape.assign({batch, random_.between(1, 19), random_.between(1, 19), random_.of(channels)}));
+    } else {
+      std::vector<int32_t> dims;
+      for (int i = 0; i + 1 < rank; ++i) dims.push_back(random_.between(1, 9));
+      dims.push_back(random_.of(channels));
+      EXPECT_TRUE(shape.assign(dims));
+    }
+    const int inputs = random_.between(1, 2);
+    for (int i = 0; i < inputs; ++i) region_.inputs.push_back(add(shape));
+    alive_ = region_.inputs;
+    const int operators = random_.between(1, 9);
+    for (int i = 0; i < 4 * operators && static_cast<int>(region_.operators.size()) < operators; ++i) step();
+    // What nobody reads leaves, and some of the rest.
+    std::vector<bool> read(region_.tensors.size(), false);
+    for (const Operator& op : region_.operators) {
+      for (int32_t t : op.inputs) read[static_cast<size_t>(t)] = true;
+    }
+    for (const Operator& op : region_.operators) {
+      for (int32_t t : op.outputs) {
+        if (!read[static_cast<size_t>(t)] || random_.one_in(8)) region_.outputs.push_back(t);
+      }
+    }
+    region_.kind = "random";
+    return region_;
+  }
+
+  std::vector<std::unique_ptr<std::vector<float>>> floats;
+  std::vector<std::unique_ptr<std::vector<int32_t>>> integers;
+
+ private:
+  int32_t add(const Shape& shape, const void* constant = nullptr, Type type = Type::kFloat32) {
+    Tensor tensor;
+    tensor.name = "t" + std::to_string(region_.tensors.size());
+    tensor.type = type;
+    tensor.shape = shape;
+    tensor.constant = constant;
+    region_.tensors.push_back(tensor);
+    return static_cast<int32_t>(region_.tensors.size()) - 1;
+  }
+
+  int32_t weights(const Shape& shape, float scale) {
+    floats.push_back(std::make_unique<std::vector<float>>(static_cast<size_t>(shape.elements())));
+    for (float& x : *floats.back()) x = scale * (static_cast<float>(random_.below(2001)) / 1000.0f - 1.0f);
+    return add(shape, floats.back()->data());
+  }
+
+  int32_t numbers(const std::vector<int32_t>& values, const Shape& shape) {
+    integers.push_back(std::make_unique<std::vector<int32_t>>(values));
+    return add(shape, integers.back()->data(), Type::kInt32);
+  }
+
+  const Shape& shape(int32_t t) const { return region_.tensors[static_cast<size_t>(t)].shape; }
+
+  // Adds the operator if the reference kernel takes it.
+  bool emit(Kind kind, std::vector<int32_t> inputs, Params params = {}, int outputs = 1) {
+    Operator op;
+    op.kind = kind;
+    op.inputs = std::move(inputs);
+    op.params = std::move(params);
+    op.index = static_cast<int32_t>(region_.operators.size());
+    Call call;
+    call.op = &op;
+    for (int32_t t : op.inputs) {
+      Operand operand;
+      operand.tensor = &region_.tensors[static_cast<size_t>(t)];
+      operand.shape = operand.tensor->shape;
+      operand.data = const_cast<void*>(operand.tensor->constant);
+      call.inputs.push_back(operand);
+    }
+    Tensor result;
+    result.type = Type::kFloat32;
+    for (int i = 0; i < outputs; ++i) {
+      Operand operand;
+      operand.tensor = &result;
+      call.outputs.push_back(operand);
+    }
+    const auto kernel = reference_kernel(kind)();
+    if (!kernel->prepare(call).ok()) return false;
+    for (const Operand& output : call.outputs) {
+      if (output.elements() == 0 || output.elements() > 60000) return false;
+    }
+    for (const Operand& output : call.outputs) op.outputs.push_back(add(output.shape));
+    for (int32_t t : op.outputs) alive_.push_back(t);
+    region_.operators.push_back(op);
+    return true;
+  }
+
+  Activation activation() {
+    return random_.of<Activation>(
+        {Activation::kNone, Activation::kNone, Activation::kRelu, Activation::kRelu6, Activation::kReluN1To1});
+  }
+
+  void step() {
+    // Mostly what was made last, so that chains come about.
+    const int32_t x = random_.one_in(3) ? random_.of(alive_) : alive_.back();
+    const Shape in = shape(x);
+    const int rank = in.rank();
+    const int32_t depth = in.last(0);
+    switch (random_.below(17)) {
+      case 0:
+      case 1:
+        return convolution(x);
+      case 2: {
+        if (rank != 4) return;
+        Conv2dParams p = conv_params();
+        const int32_t k = random_.of<int32_t>({1, 2, 3, 3, 5, 7}), l = random_.one_in(4) ? random_.between(1, 4) : k;
+        const int32_t multiplier = random_.one_in(6) ? 2 : 1;
+        p.depth_multiplier = multiplier;
+        std::vector<int32_t> inputs = {x, weights({1, k, l, depth * multiplier}, 0.5f)};
+        if (!random_.one_in(4)) inputs.push_back(weights({depth * multiplier}, 1.0f));
+        emit(Kind::kDepthwiseConv2d, inputs, p);
+        return;
+      }
+      case 3: {
+        const int32_t units = random_.between(1, 20);
+        FullyConnectedParams p;
+        p.activation = activation();
+        p.keep_num_dims = random_.one_in(2);
+        std::vector<int32_t> inputs = {x, weights({units, depth}, 0.4f)};
+        if (!random_.one_in(4)) inputs.push_back(weights({units}, 1.0f));
+        emit(Kind::kFullyConnected, inputs, p);
+        return;
+      }
+      case 4: {
+        const Kind kind = random_.of<Kind>({Kind::kRelu, Kind::kRelu6, Kind::kReluN1To1, Kind::kLogistic, Kind::kTanh,
+                                            Kind::kHardSwish, Kind::kElu, Kind::kAbs, Kind::kNeg, Kind::kSquare});
+        emit(kind, {x});
+        return;
+      }
+      case 5:
+        if (random_.one_in(2)) {
+          emit(Kind::kLeakyRelu, {x}, LeakyReluParams{0.1f});
+        } else {
+          emit(Kind::kGelu, {x}, GeluParams{random_.one_in(2)});
+        }
+        return;
+      case 6: {  // with a constant
+        Shape other = in;
+        std::vector<int32_t> dims(in.data(), in.data() + rank);
+        const int form = random_.below(4);
+        for (int i = 0; i < rank; ++i) {
+          if (form == 0 || (form == 1 && i + 1 < rank)) dims[static_cast<size_t>(i)] = 1;
+        }
+        if (form == 3) dims = {depth};
+        EXPECT_TRUE(other.assign(dims));
+        const int32_t c = weights(other, 1.0f);
+        const Kind kind = random_.of<Kind>(
+            {Kind::kAdd, Kind::kMul, Kind::kSub, Kind::kMaximum, Kind::kMinimum, Kind::kSquaredDifference});
+        const bool first = random_.one_in(4);
+        if (kind == Kind::kAdd || kind == Kind::kMul || kind == Kind::kSub) {
+          emit(kind, first ? std::vector<int32_t>{c, x} : std::vector<int32_t>{x, c}, ActivationParams{activation()});
+        } else {
+          emit(kind, first ? std::vector<int32_t>{c, x} : std::vector<int32_t>{x, c});
+        }
+        return;
+      }
+      case 7:
+      case 8: {  // with another
+        const int32_t other = random_.of(alive_);
+        const Kind kind = random_.of<Kind>({Kind::kAdd, Kind::kAdd, Kind::kMul, Kind::kSub});
+        emit(kind, {x, other}, ActivationParams{activation()});
+        return;
+      }
+      case 9: {
+        const Shape alpha = rank == 4 ? Shape({1, 1, depth}) : Shape({depth});
+        emit(Kind::kPrelu, {x, weights(alpha, 0.5f)});
+        return;
+      }
+      case 10: {
+        if (rank != 4) return;
+        PoolParams p;
+        p.padding = random_.one_in(2) ? Padding::kSame : Padding::kValid;
+        p.filter_height = random_.between(1, 4);
+        p.filter_width = random_.between(1, 4);
+        if (random_.one_in(4)) p.filter_height = in[1], p.filter_width = in[2], p.padding = Padding::kValid;
+        p.stride_h = random_.between(1, 3);
+        p.stride_w = random_.between(1, 3);
+        p.activation = activation();
+        emit(random_.one_in(2) ? Kind::kMaxPool2d : Kind::kAveragePool2d, {x}, p);
+        return;
+      }
+      case 11: {
+        if (rank != 4) return;
+        ResizeParams p;
+        p.half_pixel_centers = random_.one_in(2);
+        p.align_corners = !p.half_pixel_centers && random_.one_in(2);
+        const int32_t size = numbers({random_.between(1, 24), random_.between(1, 24)}, {2});
+        emit(random_.one_in(2) ? Kind::kResizeBilinear : Kind::kResizeNearestNeighbor, {x, size}, p);
+        return;
+      }
+      case 12: {
+        if (rank != 4) return;
+        std::vector<int32_t> amounts(8, 0);
+        for (size_t i = 2; i < 6; ++i) amounts[i] = random_.between(0, 3);
+        if (random_.one_in(3)) amounts[7] = random_.between(0, 5);
+        if (emit(Kind::kPad, {x, numbers(amounts, {4, 2})}) && random_.one_in(2)) convolution(alive_.back());
+        return;
+      }
+      case 13: {
+        std::vector<int32_t> parts = {x};
+        for (int i = random_.between(1, 3); i > 0; --i) parts.push_back(random_.of(alive_));
+        emit(Kind::kConcatenation, parts, ConcatenationParams{random_.one_in(5) ? 0 : rank - 1, Activation::kNone});
+        return;
+      }
+      case 14: {
+        if (depth % 2 != 0) return;
+        emit(Kind::kSplit, {numbers({random_.one_in(5) ? 0 : rank - 1}, {}), x}, SplitParams{2}, 2);
+        return;
+      }
+      case 15: {
+        std::vector<int32_t> axes = {rank - 1};
+        if (rank == 4 && random_.one_in(2)) axes = {1, 2};
+        const auto count = static_cast<int32_t>(axes.size());
+        const Kind kind = random_.of<Kind>({Kind::kMean, Kind::kSum, Kind::kReduceMax});
+        emit(kind, {x, numbers(axes, {count})}, ReducerParams{!random_.one_in(3)});
+        return;
+      }
+      default: {
+        if (random_.one_in(3)) {
+          emit(random_.one_in(2) ? Kind::kSoftmax : Kind::kLogSoftmax, {x}, SoftmaxParams{1.0f});
+        } else if (rank == 4) {
+          const int32_t pixels = in[1] * in[2];
+          emit(Kind::kReshape, {x, numbers({in[0], pixels, depth}, {3})});
+        } else if (rank == 3) {
+          emit(Kind::kReshape, {x, numbers({in[0], 1, in[1], depth}, {4})});
+        }
+      }
+    }
+  }
+
+  Conv2dParams conv_params() {
+    Conv2dParams p;
+    p.padding = random_.one_in(3) ? Padding::kValid : Padding::kSame;
+    p.stride_h = random_.one_in(3) ? 2 : 1;
+    p.stride_w = random_.one_in(5) ? random_.between(1, 3) : p.stride_h;
+    p.dilation_h_factor = random_.one_in(8) ? 2 : 1;
+    p.dilation_w_factor = random_.one_in(8) ? 2 : p.dilation_h_factor;
+    p.activation = activation();
+    return p;
+  }
+
+  void convolution(int32_t x) {
+    const Shape in = shape(x);
+    if (in.rank() != 4) return;
+    const int32_t depth = in[3];
+    const int32_t k = random_.of<int32_t>({1, 1, 1, 2, 3, 3, 3, 5}), l = random_.one_in(5) ? random_.between(1, 4) : k;
+    if (random_.one_in(8)) {
+      const int32_t outputs = random_.between(1, 20);
+      Conv2dParams p = conv_params();
+      p.dilation_h_factor = p.dilation_w_factor = 1;
+      const int32_t height = in[1] * p.stride_h, width = in[2] * p.stride_w;
+      const int32_t size = numbers({in[0], height, width, outputs}, {4});
+      p.padding = Padding::kSame;
+      emit(Kind::kTransposeConv, {size, weights({outputs, k, l, depth}, 0.3f), x, weights({outputs}, 1.0f)}, p);
+      return;
+    }
+    const int32_t groups = depth % 2 == 0 && random_.one_in(6) ? 2 : 1;
+    const int32_t outputs = random_.of<int32_t>({1, 3, 8, 16, 17, 24, 40}) * groups;
+    std::vector<int32_t> inputs = {x, weights({outputs, k, l, depth / groups}, 0.3f), weights({outputs}, 1.0f)};
+    const Conv2dParams p = conv_params();
+    if (!emit(Kind::kConv2d, inputs, p) || !random_.one_in(2)) return;
+    // What goes with it in registers.
+    const int32_t y = alive_.back();
+    if (random_.one_in(2)) {
+      if (shape(y) == in) emit(Kind::kAdd, {y, x}, ActivationParams{activation()});
+    } else {
+      emit(Kind::kPrelu, {y, weights({1, 1, outputs}, 0.5f)});
+    }
+  }
+
+  Random random_;
+  Region region_;
+  std::vector<int32_t> alive_;
+};
+
+using Values = std::vector<std::vector<float>>;
+
+Values run(Executable* executable, const Values& inputs, size_t outputs) {
+  std::vector<const void*> given;
+  std::vector<Memory> memory;
+  std::vector<void*> made;
+  for (const auto& input : inputs) given.push_back(input.data());
+  for (size_t i = 0; i < outputs; ++i) {
+    memory.push_back(reserve(static_cast<size_t>(executable->output_shape(i).elements()) * sizeof(float)));
+    made.push_back(memory.back().get());
+  }
+  const Memory scratch = reserve(executable->scratch_bytes());
+  // What was there before must not matter, not even as a NaN.
+  std::memset(scratch.get(), 0xff, executable->scratch_bytes());
+  EXPECT_TRUE(executable->run(given, made, scratch.get(), nullptr).ok());
+  Values results;
+  for (size_t i = 0; i < outputs; ++i) {
+    const auto* data = static_cast<const float*>(made[i]);
+    results.emplace_back(data, data + executable->output_shape(i).elements());
+  }
+  return results;
+}
+
+std::string text_of(const Region& region) {
+  std::string text;
+  for (const Operator& op : region.operators) {
+    text += std::string(name_of(op.kind)) + "(";
+    for (int32_t t : op.inputs) {
+      const Tensor& tensor = region.tensors[static_cast<size_t>(t)];
+      text += (tensor.constant != nullptr ? " const" : " " + std::to_string(t)) + tensor.shape.str();
+    }
+    text += ") ->";
+    for (int32_t t : op.outputs) {
+      text += " " + std::to_string(t) + region.tensors[static_cast<size_t>(t)].shape.str();
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+void expect_near(const Values& found, const Values& wanted, double bound, const std::string& what) {
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    ASSERT_EQ(found[i].size(), wanted[i].size());
+    double largest = 1e-6, worst = 0;
+    size_t where = 0;
+    for (size_t j = 0; j < wanted[i].size(); ++j) {
+      if (std::isfinite(wanted[i][j])) largest = std::max(largest, std::fabs(static_cast<double>(wanted[i][j])));
+    }
+    for (size_t j = 0; j < wanted[i].size(); ++j) {
+      if (!std::isfinite(wanted[i][j])) continue;
+      const double error = std::fabs(static_cast<double>(found[i][j]) - static_cast<double>(wanted[i][j]));
+      if (!(error <= worst)) worst = error, where = j;
+    }
+    ASSERT_LE(worst / largest, bound) << what << " output " << i << " element " << where;
+  }
+}
+
+void try_seed(uint64_t seed) {
+  Maker maker(seed);
+  const Region region = maker.make();
+  if (region.operators.empty()) return;
+  const std::string what = "seed " + std::to_string(seed) + "\n" + text_of(region);
+  Random random(seed + 77);
+  Values inputs;
+  for (int32_t t : region.inputs) {
+    inputs.emplace_back(static_cast<size_t>(region.tensors[static_cast<size_t>(t)].shape.elements()));
+    for (float& x : inputs.back()) x = static_cast<float>(random.below(4001)) / 1000.0f - 2.0f;
+  }
+  std::unique_ptr<Executable> reference;
+  const Status status = Executor::compile(region, CompileOptions(), nullptr, &reference);
+  ASSERT_TRUE(status.ok()) << status.reason() << what;
+  const Values wanted = run(reference.get(), inputs, region.outputs.size());
+  Values first;
+  for (const bool winograd : {false, true}) {
+    Values same;
+    for (const int strip : {0, 1, 2, 5}) {
+      for (const int threads : {1, 3}) {
+        CompileOptions options;
+        options.strip = strip;
+        options.advice.winograd = winograd;
+        std::unique_ptr<Executable> fast;
+        const Status made = Executor::compile(region, options, std::make_shared<Threads>(threads), &fast);
+        ASSERT_TRUE(made.ok()) << made.reason() << what;
+        const Values found = run(fast.get(), inputs, region.outputs.size());
+        if (same.empty()) {
+          same = found;
+          expect_near(found, wanted, winograd ? 5e-5 : 1e-5, what);
+          if (testing::Test::HasFatalFailure()) return;
+        }
+        for (size_t i = 0; i < found.size(); ++i) {
+          ASSERT_EQ(std::memcmp(found[i].data(), same[i].data(), found[i].size() * sizeof(float)), 0)
+              << what << "strip " << strip << " threads " << threads << " output " << i;
+        }
+      }
+    }
+  }
+}
+
+TEST(Lowering, RandomRegions) {
+  for_each_target([] {
+    const uint64_t first = fake::first_seed();
+    for (uint64_t seed = first; seed < first + 400; ++seed) {
+      try_seed(seed);
+      if (testing::Test::HasFatalFailure()) return;
+    }
+  });
+}
+
+}  // namespace
+}  // namespace litefuse
