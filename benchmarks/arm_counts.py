@@ -130,8 +130,6 @@ def build_delegate(build: Path, root: Path) -> Path:
 
 def make_prefix(prefix: Path, root: Path, processor: str, caches: Sequence[tuple[int, int]]) -> None:
     """A root directory like ``root``, of which it shares everything, but with this processor and these caches."""
-    shutil.rmtree(prefix, ignore_errors=True)
-    prefix.mkdir(parents=True)
     for entry in root.iterdir():
         if entry.name not in ("proc", "sys", "dev"):
             (prefix / entry.name).symlink_to(entry)
@@ -156,8 +154,8 @@ def make_prefix(prefix: Path, root: Path, processor: str, caches: Sequence[tuple
                 (where / name).write_text(f"{fact}\n")
 
 
-def make_machine(given: argparse.Namespace, caches: tuple[tuple[int, int], ...]) -> Machine:
-    """Builds whatever is missing."""
+def make_machine(given: argparse.Namespace, prefix: Path, caches: tuple[tuple[int, int], ...]) -> Machine:
+    """Builds whatever is missing, and makes the machine's root in the empty directory ``prefix``."""
     for tool in ("qemu-aarch64", "gcc", *(() if given.delegate else ("aarch64-linux-gnu-g++",))):
         if shutil.which(tool) is None:
             raise LitefuseError(f"{tool} is missing (apt install qemu-user gcc g++-aarch64-linux-gnu)")
@@ -168,8 +166,8 @@ def make_machine(given: argparse.Namespace, caches: tuple[tuple[int, int], ...])
         print(f"making {root}", file=sys.stderr)
         run(_HERE / "qemu/root.sh", root, sys.executable)
     delegate = given.delegate.resolve() if given.delegate else build_delegate(build, root)
-    make_prefix(build / "prefix", root, given.processor, caches)
-    return Machine(given.processor, build / "prefix", build_plugin(build), delegate, caches, not given.no_caches)
+    make_prefix(prefix, root, given.processor, caches)
+    return Machine(given.processor, prefix, build_plugin(build), delegate, caches, not given.no_caches)
 
 
 def emulate(machine: Machine, job: dict[str, Any], where: Path, timeout: float) -> tuple[list[Counts], dict[str, Any]]:
@@ -328,19 +326,24 @@ def main() -> int:
     given = parser.parse_args()
     if given.runs < 1:
         parser.error("runs are above zero")
-    options = options_of(given)
     try:
         caches = _caches(given)
         subjects = chosen(given, lambda: [s for s in regions() if s.group.startswith("inverted")])
         if given.list:
             print("\n".join(f"{subject.group}: {subject.name}" for subject in subjects))
             return 0
-        machine = make_machine(given, caches)
+        with tempfile.TemporaryDirectory() as prefix:
+            return _measure_all(subjects, make_machine(given, Path(prefix), caches), given)
     except (LitefuseError, ValueError) as error:
-        parser.error(str(error))
-    about = {"processor": given.processor, "caches": caches, "runs": given.runs, **options._asdict()}
+        print(error, file=sys.stderr)
+        return 2
+
+
+def _measure_all(subjects: Sequence[Subject], machine: Machine, given: argparse.Namespace) -> int:
+    options = options_of(given)
+    about = {"processor": given.processor, "caches": machine.caches, "runs": given.runs, **options._asdict()}
     output = Output(given, about)
-    sizes = ", ".join(f"L{i} {kilobytes} KiB {ways} ways" for i, (kilobytes, ways) in enumerate(caches, 1))
+    sizes = ", ".join(f"L{i} {kilobytes} KiB {ways} ways" for i, (kilobytes, ways) in enumerate(machine.caches, 1))
     output.show(f"{given.processor} under qemu, {sizes}, target {given.target}; XNNPACK → ours, for one run\n")
     output.show(head(machine.simulates))
     rows = []

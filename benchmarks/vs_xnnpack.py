@@ -473,7 +473,8 @@ def main() -> int:
         subjects = chosen(given, lambda: whole(given.models) + regions())
         told = {} if given.list else about(options, given.repeat)
     except (LitefuseError, ValueError) as error:
-        parser.error(str(error))
+        print(error, file=sys.stderr)
+        return 2
     if given.list:
         print("\n".join(f"{subject.group}: {subject.name}" for subject in subjects))
         return 0

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "kernels/resize.h"
+#include "region/norms.h"
 #include "region/stages/stages.h"
 
 namespace litefuse {
@@ -342,14 +343,39 @@ class Units {
       case Kind::kSum:
       case Kind::kReduceMax:
       case Kind::kReduceMin:
-        return reduce(i, unit);
+        return row_norm(i, unit) || reduce(i, unit);
       case Kind::kSoftmax:
       case Kind::kLogSoftmax:
       case Kind::kL2Normalization:
         return norm(i, unit);
+      case Kind::kSquare:
+      case Kind::kMul:
+        return row_norm(i, unit) || elementwise(i, unit);
       default:
         return elementwise(i, unit);
     }
+  }
+
+  // Layer and RMS normalisation over the channels, which files spell out in many ways.
+  bool row_norm(int32_t i, Unit* unit) const {
+    NormFinder finder(region_, shapes_, readers_, leaves_);
+    if (!finder.find(i)) return false;
+    for (int32_t taken : finder.operators()) {
+      if (taken_[at(taken)] || !is_float(taken)) return false;
+    }
+    unit->type = Unit::Type::kNorm;
+    unit->norm = finder.centred() ? RowNorm::kLayerNorm : RowNorm::kRmsNorm;
+    unit->gamma = finder.gamma() >= 0 ? constant(finder.gamma()) : nullptr;
+    unit->beta = finder.beta() >= 0 ? constant(finder.beta()) : nullptr;
+    unit->a = finder.epsilon();
+    unit->operators = finder.operators();
+    unit->inputs = {finder.input()};
+    unit->outputs = {finder.output()};
+    unit->wants = {anything()};
+    unit->stretches = {Stretch::kNone};
+    unit->local = unit->inherits = true;
+    unit->result = image_of(shape(finder.output()));
+    return true;
   }
 
   // -- convolutions
@@ -407,6 +433,7 @@ class Units {
     conv.depth = shape(weights)[3];
     conv.outputs = shape(weights)[0];
     conv.groups = shape(input)[3] / conv.depth;
+    if (conv.groups > 1 && conv.depth == 1 && conv.outputs == conv.groups) return grouped_depthwise(i, unit);
     int32_t source = input;
     absorb_pad(input, unit, &conv.y, &conv.x, &source);
     unit->type = Unit::Type::kConv;
@@ -423,6 +450,18 @@ class Units {
     absorb_epilogue(i, unit, &conv.epilogue, true);
     unit->result = image_of(shape(op(i).outputs[0]));
     return true;
+  }
+
+  // A convolution with as many groups as channels: depthwise with another layout of the filter.
+  bool grouped_depthwise(int32_t i, Unit* unit) {
+    DepthwiseStageParams& p = unit->depthwise;
+    p.filter = unit->conv.filter;
+    p.filter.by_channel = true;
+    p.channels = unit->conv.outputs;
+    p.y = unit->conv.y;
+    p.x = unit->conv.x;
+    p.epilogue = unit->conv.epilogue;
+    return finish_depthwise(i, unit);
   }
 
   bool fully_connected(int32_t i, Unit* unit) {
@@ -458,8 +497,13 @@ class Units {
     if (!clamp_of(params.activation, &p.epilogue.min, &p.epilogue.max)) return false;
     if (!windows(shape(input), shape(weights)[1], shape(weights)[2], params, &p.y, &p.x)) return false;
     p.channels = channels;
-    int32_t source = input;
-    absorb_pad(input, unit, &p.y, &p.x, &source);
+    return finish_depthwise(i, unit);
+  }
+
+  bool finish_depthwise(int32_t i, Unit* unit) {
+    DepthwiseStageParams& p = unit->depthwise;
+    int32_t source = op(i).inputs[0];
+    absorb_pad(source, unit, &p.y, &p.x, &source);
     unit->type = Unit::Type::kDepthwise;
     unit->inputs = {source};
     unit->wants = {image_of(shape(source))};

@@ -396,7 +396,7 @@ TEST(WinogradSimdTest, NotFinite) {
         }
       }
     }
-    // In the border of other tiles: their outputs change only where the plain sum meets it, and in the same row or column.
+    // In the border of three other tiles: of those it reaches one row, one column or one output.
     Problem problem(shape, kNormal, 5);
     problem.padded[static_cast<size_t>((8 * 14 + 8) * 20 + 3)] = std::numeric_limits<float>::quiet_NaN();
     std::vector<float> result(expected.size());

@@ -2,6 +2,7 @@
 #include "kernels/simd/depthwise.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "region/stages/stages.h"
 #include "region/weights.h"
@@ -23,6 +24,18 @@ class Depthwise final : public Stage {
     weights.half = p_.filter.half;
     weights.bias = p_.filter.bias;
     const int64_t taps = int64_t{p_.y.filter} * p_.x.filter;
+    std::vector<char> turned;
+    if (p_.filter.by_channel) {
+      const size_t size = weights.half ? 2 : 4;
+      turned.resize(at(taps * p_.channels) * size);
+      for (int64_t c = 0; c < p_.channels; ++c) {
+        for (int64_t t = 0; t < taps; ++t) {
+          std::memcpy(&turned[at(t * p_.channels + c) * size],
+                      static_cast<const char*>(weights.data) + at(c * taps + t) * size, size);
+        }
+      }
+      weights.data = turned.data();
+    }
     WeightsKey key("depthwise");
     key.add(layout_.lanes).add(p_.channels).add(p_.y.filter).add(p_.x.filter).add(weights.half);
     key.add(weights.data, at(taps * p_.channels) * (weights.half ? 2 : 4));
@@ -44,7 +57,7 @@ class Depthwise final : public Stage {
   double work(const Image& output) const override {
     return static_cast<double>(output.row()) * p_.y.filter * p_.x.filter * 2;
   }
-  size_t scratch_bytes(int32_t) const override { return at(p_.y.filter) * at(1 + p_.x.filter) * sizeof(float*); }
+  size_t scratch_bytes(int32_t) const override { return at(p_.y.filter) * at(2 + p_.x.filter) * sizeof(float*); }
 
   void run(const Rows* inputs, const Rows* outputs, Span rows, Share share, void* scratch) const override {
     const Rows &in = inputs[0], &out = outputs[0];
@@ -78,7 +91,7 @@ class Depthwise final : public Stage {
           lines[fy] = in.padded(top + fy * p_.y.dilation) + p_.x.origin(begin) * in.pixel;
         }
         row.out = to + begin * out.pixel;
-        kernels_.row(row);
+        run_phases(row, lines + p_.y.filter);
       }
       for (int32_t x = 0; x < begin; ++x) edge(in, top, x, taps, to + x * out.pixel);
       for (int32_t x = end; x < p_.x.out; ++x) edge(in, top, x, taps, to + x * out.pixel);
@@ -86,6 +99,22 @@ class Depthwise final : public Stage {
   }
 
  private:
+  // With dilation and no stride, outputs that lie a dilation apart are those of a plain convolution over pixels that do.
+  void run_phases(const DepthwiseRow& all, const float** lines) const {
+    if (all.dilation == 1 || all.stride != 1) return kernels_.row(all);
+    for (int32_t phase = 0; phase < std::min(all.dilation, all.outputs); ++phase) {
+      DepthwiseRow row = all;
+      for (int32_t fy = 0; fy < p_.y.filter; ++fy) lines[fy] = all.rows[fy] + phase * all.pixel;
+      row.rows = lines;
+      row.pixel = all.pixel * all.dilation;
+      row.dilation = 1;
+      row.outputs = (all.outputs - phase + all.dilation - 1) / all.dilation;
+      row.out = all.out + phase * all.out_pixel;
+      row.out_pixel = all.out_pixel * all.dilation;
+      kernels_.row(row);
+    }
+  }
+
   void edge(const Rows& in, int32_t top, int32_t x, const float** taps, float* to) const {
     size_t i = 0;
     for (int32_t fy = 0; fy < p_.y.filter; ++fy) {

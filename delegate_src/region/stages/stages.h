@@ -18,6 +18,7 @@ struct Filter {
   const void* data = nullptr;
   bool half = false;
   const float* bias = nullptr;
+  bool by_channel = false;  // of depthwise convolutions: the filter is CHW, not HWC
 };
 
 // What is done to each sum before it is stored, see GemmEpilogue.
