@@ -20,6 +20,8 @@ import litefuse.check  # so that its docstring is there
 from litefuse import delegates, difference
 from litefuse.cli import EXIT_CODES, litefuse
 from litefuse.delegates import package as packaging
+from litefuse.delegates.fast import SMALL
+from litefuse.delegates.fast import kinds as fast_kinds
 from litefuse.delegates.kinds import class_of, types_of
 from litefuse.delegates.kinds import operators as operators_of_regions
 from litefuse.delegates.naming import KINDS
@@ -247,12 +249,14 @@ def delegate_page() -> str:
     kinds = "\n".join(f"| `litefuse.{name}` | {text} |" for name, text in sorted(KINDS.items()))
     operators = "\n".join(
         f"| `{kind.name}` | {class_of(kind).value} | {', '.join(t.name.lower() for t in types_of(kind))} |"
+        f" {'yes' if kind in fast_kinds() else ''} |"
         for kind in operators_of_regions()
     )
     header = (HERE.parent / "delegate_src" / "include" / "litefuse" / "litefuse.h").read_text(encoding="utf-8")
-    options = re.findall(r"^ \*   (\w+) +(.*?)$", header, re.MULTILINE)
+    named = ("threads", "backend", "winograd", "verbose", "profile")
+    options = re.findall(r"^ \*   (\w+) +(.*(?:\n \* {4,}.*)*)$", header, re.MULTILINE)
     chosen = "\n".join(
-        f"| `{name}` | {text} |" for name, text in options if name in ("threads", "backend", "verbose", "profile")
+        f"| `{name}` | {' '.join(text.replace(' *', ' ').split())} |" for name, text in options if name in named
     )
     machines = "\n".join(f"| `{t.name}` | {t.description} | {'yes' if t.delegate else 'no'} |" for t in targets())
     return f"""# Regions and the delegate
@@ -334,10 +338,18 @@ inside the regions is measured, for `report` and for the runtime's own profiler.
 
 Other delegates (XNNPACK) take what is left. Regions are claimed first, since the runtime applies its own delegate last.
 
-## Numerics
+## Kernels
 
-At present every region is run by the reference executor: operator by operator, with kernels that give the same bits as
-TFLite's reference kernels for integers, and the same or differ in the last places for floats. It is right, and slow.
+Floats run in vector kernels, for the instructions that the processor has, and strip by strip: what one operator makes
+is read by the next while it is in the cache. They add in another order than TFLite's kernels, as XNNPACK's do, so that
+results differ by rounding. Winograd's algorithm, which 3x3 convolutions of many channels use, errs by at most 1e-5 of
+the largest output of a convolution; the option `winograd`, and `litefuse convert --level exact` for a single file, keep
+from it.
+
+What these kernels do not cover (integers, floats with int8 weights, some shapes) runs in reference kernels, which give
+the same bits as TFLite's. They are slow, so that `litefuse convert` forms regions without such operators, unless they
+are as small as {SMALL} elements; `litefuse explain` says where. In files with other regions the delegate's report
+counts them as `slow_operators`. With the backend `reference` these kernels run everything.
 
 ## Operators
 
@@ -345,8 +357,8 @@ What regions may contain, with the element types of the data. Weights may be int
 range), and per channel; biases int32 or int64; constants float16 where DEQUANTIZE makes them float32. Axes, paddings,
 sizes and permutations have to be constants.
 
-| operator | class | types |
-|---|---|---|
+| operator | class | types | vector kernels, of float32 |
+|---|---|---|---|
 {operators}
 """
 

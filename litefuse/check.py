@@ -17,6 +17,7 @@ Rewrites of class EXACT are never excused, and at least one case with usual inpu
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import tempfile
@@ -109,7 +110,8 @@ def check(
         frozen: whether ``b`` may fix dimensions that ``a`` leaves open; both run at the sizes of ``b``.
         deviation: relative change of a constant that the rewrite allows itself; the own noise is measured with it.
         delegate: run ``b`` with litefuse's delegate, which takes its packaged regions first. Both models run in the
-            reference kernels then, which the delegate's equal; in XNNPACK only if those cannot run ``a``.
+            reference kernels then, in XNNPACK only if those cannot run ``a``; its own noise is measured with both. The
+            delegate adds floats in another order than they do, so that ``numerics`` has to allow that.
         progress: called with a few words before each case.
         isolated: run in a child process, so that a crash of the runtime is an error and not the end of the caller.
         timeout: seconds that a single step may take in a child process.
@@ -313,6 +315,8 @@ class _Setup:
     """The original with its float constants moved a little, by kernels and number."""
     open: tuple[_Runner, _Runner] | None = None
     """The original and the result with all their tensors kept, once that was asked for."""
+    other: _Runner | None = None
+    """The original in kernels in which the result is not run, where it can be run in them."""
 
 
 class _Lazy(Iterable[_T]):
@@ -498,6 +502,10 @@ class _Check:
         if self.b.delegate is not None:
             from litefuse.delegates.runtime import report
 
+            if setup.runners and True not in setup.runners:
+                self.at(_Place(True, True, "", ""))
+                with contextlib.suppress(*_REFUSALS):
+                    setup.other = _Runner(self.a, True, self.threads, shapes)
             told = report(self.b.delegate)
             self.claimed.update((region["name"], region["position"]) for region in told["regions"])
             self.left.update((refusal["what"], refusal["reason"]) for refusal in told["refused"])
@@ -525,6 +533,7 @@ class _Check:
         results: dict[bool, list[Array | None]] = {}
         refusals: dict[bool, str] = {}
         refused: dict[bool, str] = {}
+        elsewhere: list[Array | None] | None = None
         for xnnpack, runners in setup.runners.items():
             if xnnpack and self.frozen and case.extreme and False in setup.runners:
                 continue  # with fixed shapes XNNPACK takes more operators, and they answer to infinities in another way
@@ -552,10 +561,14 @@ class _Check:
                 )
         if refusals and not self.runs:
             self._leave_out(refusals, setup)
+        if setup.other is not None:
+            self.at(_Place(True, True, str(entry), case.name))
+            with contextlib.suppress(*_REFUSALS):
+                elsewhere = setup.other(entry, values)
         self.runs += 1
         runs: list[tuple[Output, Run, Iterable[Array | None]]] = []
         for xnnpack, references in ours.items():
-            second = ours.get(not xnnpack)
+            second = ours.get(not xnnpack, elsewhere)
             shapes, (unmoved, _) = setup.shapes[entry], setup.runners[xnnpack]
             calm = [self._calm(case, entry, shapes, unmoved, number) for number in _CALM if case.extreme]
             opinions = _Lazy(self._opinions(xnnpack, setup, entry, values))

@@ -449,7 +449,7 @@ def explain(
 @click.option(
     "--delegate",
     is_flag=True,
-    help="Run B with litefuse's delegate, which takes its packaged regions; both run in the reference kernels then.",
+    help="Run B with litefuse's delegate, which takes its packaged regions; the rest runs in reference kernels.",
 )
 @seed_option
 @json_flag

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[str], None]
 
-# Input sets on which the result is run with the delegate, whose kernels are slower than the runtime's.
+# Input sets on which the result is run with the delegate: what it is compared with are slow reference kernels.
 _DELEGATE_CASES = 3
 
 TFLM = ("tflm", "cortex-m")
@@ -113,8 +113,8 @@ def convert(
         disable: name or names of rules that are not to be used.
         only: name or names of the rules that are to be used, and no others; all when empty.
         keep: name or names of tensors that must stay as they are, with the operators that compute them.
-        level: "exact" uses rules of that class only, "default" all but those that may change integers by a step,
-            "aggressive" all.
+        level: "exact" uses rules of that class only, and keeps the delegate from Winograd's algorithm; "default" uses
+            all but those that may change integers by a step, "aggressive" all.
         input_shapes: shapes for inputs with unknown dimensions, by tensor or signature name; see
             :func:`litefuse.graph.freeze.freeze`.
         batch: what the first dimension of every input becomes where it is unknown.
@@ -154,6 +154,7 @@ def convert(
         profile,
         mode,
         _kinds(disable_regions),
+        level != "exact",
     )
     with clock.stage("reading"):
         original = model if isinstance(model, Model) else read(model)
@@ -207,6 +208,8 @@ class Wish(NamedTuple):
     package: str = "none"
     without: tuple[str, ...] = ()
     """Kinds of regions that are not wanted."""
+    winograd: bool = True
+    """Whether the delegate may use Winograd's algorithm in them."""
 
     def only(self, *classes: Numerics) -> Wish:
         """The same with rules of these classes alone."""
@@ -314,6 +317,7 @@ def explain(
         profile,
         mode,
         _kinds(disable_regions),
+        level != "exact",
     )
     original = model if isinstance(model, Model) else read(model)
     refuse_to_write(original, None)
@@ -401,7 +405,14 @@ def _package(made: _Made, wish: Wish, clock: _Clock) -> _Made:
     assert wish.profile is not None
     with clock.stage("forming regions"):
         plain = deepcopy(made.model)
-        regions = form(made.model, wish.profile, wish.package, disable=wish.without, keep=wish.keep)
+        regions = form(
+            made.model,
+            wish.profile,
+            wish.package,
+            disable=wish.without,
+            keep=wish.keep,
+            winograd=wish.winograd,
+        )
         new = [p for p in validate(made.model) if p.severity == "error" and p.message not in made.faults]
     if new:
         raise LitefuseError(f"packaging made an invalid model: {new[0]}; nothing was written. Please report this file")

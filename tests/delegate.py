@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from litefuse.delegates.fast import why_slow
+from litefuse.delegates.network import Network
 from litefuse.delegates.package import package
 from litefuse.delegates.runtime import load, report
 from litefuse.graph import Graph
@@ -16,6 +18,9 @@ from litefuse.schema import Model, deepcopy, to_bytes
 from litefuse.schema.tables import Operator
 
 Array = NDArray[Any]
+
+BOUND = 1e-5
+"""How far results of the fast kernels may be from those of the reference kernels, see assert_near."""
 
 
 @dataclass
@@ -86,16 +91,81 @@ def outputs_of(runner: Any, inputs: list[Array] | None = None, seed: int = 0) ->
     return [runner.get_tensor(d["index"]).copy() for d in runner.get_output_details()]
 
 
-def both(
-    model: Model, inputs: list[Array] | None = None, *, seed: int = 0, mode: str = "composite", reference: bool = True
-) -> tuple[list[Array], list[Array]]:
-    """What the reference kernels compute, and what the delegate computes with the whole graph as one region."""
-    delegate = load()
+def through(
+    model: Model,
+    inputs: list[Array] | None = None,
+    *,
+    seed: int = 0,
+    mode: str = "composite",
+    reference: bool = True,
+    **options: Any,
+) -> list[Array]:
+    """What the delegate computes with the whole graph as one region; `options` are those of the delegate.
+
+    Operators for which it says to have no fast kernel are those of which litefuse.delegates.fast says so.
+    """
+    delegate = load(**options)
     runner = start(packaged(model, mode), delegates=[delegate], reference=reference)
     told = report(delegate)
     assert len(told["regions"]) == 1, f"not claimed: {told['refused']}"
+    if told["backend"] == "cpu":
+        assert told["regions"][0]["slow_operators"] == len(slow_operators(model)), slow_operators(model)
+    return outputs_of(runner, inputs, seed)
+
+
+def slow_operators(model: Model) -> list[str]:
+    """Why operators of the first graph run in reference kernels, when it is one region.
+
+    Those that constants feed are computed once, unless the results are those of the region.
+    """
+    network = Network(Graph(model))
+    leaving = [not network.leaving.isdisjoint(outs) for outs in network.outs]
+    found = (why_slow(network, i) for i, feeds in enumerate(network.feeds) if not feeds or leaving[i])
+    return [reason for reason in found if reason is not None]
+
+
+def both(
+    model: Model,
+    inputs: list[Array] | None = None,
+    *,
+    seed: int = 0,
+    mode: str = "composite",
+    reference: bool = True,
+    bound: float = BOUND,
+    fast: bool = True,
+) -> tuple[list[Array], list[Array]]:
+    """What TFLite's kernels compute, and what the delegate's reference kernels do with the whole graph as one region.
+
+    The delegate's fast kernels are run too unless `fast` is False, and must give the same within the bound.
+    """
+    how: dict[str, Any] = {"seed": seed, "mode": mode, "reference": reference}
     expected = outputs_of(start(model, reference=reference), inputs, seed)
-    return expected, outputs_of(runner, inputs, seed)
+    got = through(model, inputs, backend="reference", **how)
+    if fast:
+        for i, (a, b) in enumerate(zip(got, through(model, inputs, **how), strict=True)):
+            assert_near(a, b, f"fast kernels, output {i}", bound)
+    return expected, got
+
+
+def assert_near(expected: Array, got: Array, what: str, bound: float = BOUND) -> None:
+    """Floats are the same but for rounding, where they are finite; all else is the same.
+
+    They may differ by `bound` of what is expected, and by a tenth of it of the largest number that is. What overflows
+    becomes infinity or the largest number there is.
+    """
+    assert (expected.shape, expected.dtype) == (got.shape, got.dtype), what
+    if expected.dtype != np.float32:
+        np.testing.assert_array_equal(got, expected, what)
+        return
+    most = np.finfo(np.float32).max
+    a, b = (np.where(np.abs(x) >= most, np.sign(x) * np.inf, x.astype(np.float64)) for x in (expected, got))
+    usual = np.abs(a[np.abs(a) < 1e30])
+    scale = float(usual.max(initial=0.0))
+    with np.errstate(invalid="ignore"):
+        wrong = ~((np.isnan(a) & np.isnan(b)) | (a == b) | (np.abs(a - b) <= bound * (np.abs(a) + scale / 10) + 1e-37))
+    where = [tuple(int(k) for k in i) for i in np.argwhere(wrong)[:5]]
+    told = [(i, expected[i], got[i]) for i in where]
+    assert not wrong.any(), f"{what}: {np.count_nonzero(wrong)} of {a.size} differ (index, expected, got): {told}"
 
 
 def refusal(model: Model, mode: str = "composite") -> str:

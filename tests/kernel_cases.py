@@ -8,6 +8,7 @@ import numpy as np
 from delegate import both
 
 from litefuse.graph.build import Builder
+from litefuse.schema import Model
 from litefuse.schema.enums import TensorType
 from litefuse.schema.operators import Op
 from litefuse.schema.types import tensor_type
@@ -56,11 +57,19 @@ class Cases:
 
     def run(self, **how: Any) -> tuple[list[Any], list[Any]]:
         """The outputs of the runtime's kernels and of the delegate, in the order of the operators."""
-        return both(self.builder.model(self._outputs), self._feeds, **how)
+        return both(self.model(), self._feeds, **how)
 
-    def check(self, *, rtol: float = 0.0, atol: float = 0.0, distinct: int = 2) -> None:
+    def model(self) -> Model:
+        return self.builder.model(self._outputs)
+
+    @property
+    def feeds(self) -> list[Any]:
+        """The values of the model's inputs."""
+        return self._feeds
+
+    def check(self, *, rtol: float = 0.0, atol: float = 0.0, distinct: int = 2, fast: bool = True) -> None:
         """Asserts that the outputs are equal, floats to a bound if there is one, and that they say something."""
-        expected, got = self.run()
+        expected, got = self.run(fast=fast)
         assert len(expected) == len(got) == len(self._labels)
         for label, a, b in zip(self._labels, expected, got, strict=True):
             assert (a.dtype, a.shape) == (b.dtype, b.shape), label

@@ -102,14 +102,17 @@ def test_sum_of_signed_integers(type: TensorType) -> None:
     assert np.unique(np.concatenate([g.ravel() for g in got])).size > 10
 
 
-def test_not_a_number_and_infinities() -> None:
-    x = np.array([[-np.inf, -np.inf], [np.nan, 1], [1, np.nan], [-0.0, -0.0], [np.inf, 2], [3e38, 3e38]], np.float32)
+@pytest.mark.parametrize("numbers", [True, False])
+def test_not_a_number_and_infinities(numbers: bool) -> None:
+    nan = 0.5 if numbers else np.nan
+    x = np.array([[-np.inf, -np.inf], [nan, 1], [1, nan], [-0.0, -0.0], [np.inf, 2], [3e38, 3e38]], np.float32)
     cases = Cases()
     for op in REDUCERS:
         for value, axes in ((x, [1]), (x, [0]), (x, [0, 1]), (x[0], [0]), (x[1], [0]), (x[2], [0])):
             given = cases.input(value)
             cases.op(f"{op.name} of {value} over {axes}", op, [given, cases.builder.constant("a", np.int32(axes))])
-    cases.check()
+    # What a NaN makes of an extreme depends on the order, which is another one in every set of kernels.
+    cases.check(fast=numbers)
 
 
 @pytest.mark.parametrize("op", REDUCERS, ids=lambda o: o.name)

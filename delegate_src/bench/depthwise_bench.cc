@@ -73,12 +73,7 @@ void register_all() {
   }
 }
 
+[[maybe_unused]] const bool registered = (register_all(), true);
+
 }  // namespace
 }  // namespace litefuse
-
-int main(int argc, char** argv) {
-  benchmark::Initialize(&argc, argv);
-  litefuse::register_all();
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
-}

@@ -130,12 +130,7 @@ void register_all() {
   }
 }
 
+[[maybe_unused]] const bool registered = (register_all(), true);
+
 }  // namespace
 }  // namespace litefuse
-
-int main(int argc, char** argv) {
-  litefuse::register_all();
-  benchmark::Initialize(&argc, argv);
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
-}

@@ -97,7 +97,8 @@ double measure_best() {
   return best;
 }
 
-void run_product(benchmark::State& state, const GemmCase& layer, bool residual, double best) {
+void run_product(benchmark::State& state, const GemmCase& layer, bool residual) {
+  static const double best = measure_best();
   const Product product(layer, residual);
   const std::clock_t begin = std::clock();
   for (auto _ : state) product.run();
@@ -125,19 +126,13 @@ void run_pack(benchmark::State& state, bool by_column, bool half) {
   state.SetLabel(simd_name());
 }
 
-}  // namespace
-}  // namespace litefuse
-
-int main(int argc, char** argv) {
-  using namespace litefuse;
-  benchmark::Initialize(&argc, argv);
-  const double best = measure_best();
+void register_all() {
   for (const GemmCase& layer : kGemmLayers) {
-    benchmark::RegisterBenchmark((std::string("gemm/") + layer.name).c_str(), run_product, layer, false, best);
+    benchmark::RegisterBenchmark((std::string("gemm/") + layer.name).c_str(), run_product, layer, false);
   }
   for (const GemmCase& layer : kGemmLayers) {
     if (layer.rows < 48 || layer.segments > 1 || layer.columns > layer.segment_length) continue;
-    benchmark::RegisterBenchmark((std::string("gemm+residual/") + layer.name).c_str(), run_product, layer, true, best);
+    benchmark::RegisterBenchmark((std::string("gemm+residual/") + layer.name).c_str(), run_product, layer, true);
   }
   for (const bool by_column : {true, false}) {
     for (const bool half : {false, true}) {
@@ -145,6 +140,9 @@ int main(int argc, char** argv) {
       benchmark::RegisterBenchmark(name.c_str(), run_pack, by_column, half);
     }
   }
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
 }
+
+[[maybe_unused]] const bool registered = (register_all(), true);
+
+}  // namespace
+}  // namespace litefuse

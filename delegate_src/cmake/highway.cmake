@@ -5,8 +5,6 @@ set(LITEFUSE_HIGHWAY_SHA256 7e0be78b8318e8bdbf6fa545d2ecb4c90f947df03f7aadc42c19
 option(LITEFUSE_FETCH_HIGHWAY "Fetch Highway even if one is installed" OFF)
 
 add_library(litefuse_highway INTERFACE)
-# Steps between instruction sets that bring these kernels little: each would be compiled, and make the library larger.
-target_compile_definitions(litefuse_highway INTERFACE "HWY_DISABLED_TARGETS=(HWY_SSE4|HWY_AVX3_DL)")
 if(NOT LITEFUSE_FETCH_HIGHWAY AND NOT FETCHCONTENT_SOURCE_DIR_HIGHWAY)
   find_package(hwy CONFIG QUIET)
   # Debian's package has no CMake files.
@@ -57,3 +55,30 @@ else()
   endif()
   target_link_libraries(litefuse_highway INTERFACE hwy)
 endif()
+
+# Instruction sets that bring these kernels little: each would be compiled, and make the library larger. Without SVE, NEON
+# is all there is on aarch64, and is used on every such processor without asking it.
+set(disabled HWY_SSE4 HWY_AVX3_DL HWY_SVE HWY_SVE2 HWY_SVE_256 HWY_SVE2_128)
+set(version 0)
+foreach(header base.h highway.h)
+  foreach(directory ${LITEFUSE_HIGHWAY_INCLUDE} ${hwy_INCLUDE_DIRS} ${highway_SOURCE_DIR})
+    if(version EQUAL 0 AND EXISTS ${directory}/hwy/${header})
+      file(STRINGS ${directory}/hwy/${header} numbers REGEX "^#define HWY_(MAJOR|MINOR|PATCH) [0-9]+")
+      if(numbers)
+        list(TRANSFORM numbers REPLACE "[^0-9]" "")
+        list(JOIN numbers "." version)
+      endif()
+    endif()
+  endforeach()
+endforeach()
+if(version VERSION_GREATER_EQUAL 1.2)
+  # Names that older releases do not know. Those of NEON differ in what these kernels have no use for.
+  list(APPEND disabled HWY_AVX3_ZEN4 HWY_AVX3_SPR HWY_NEON HWY_NEON_BF16)
+endif()
+if(LITEFUSE_SANITIZE)
+  # Sanitizers make the compiler slow: the best instruction set that is common, and what is there without any.
+  list(APPEND disabled HWY_SSSE3 HWY_AVX3)
+endif()
+list(JOIN disabled "|" disabled)
+target_compile_definitions(litefuse_highway INTERFACE "HWY_DISABLED_TARGETS=(${disabled})")
+message(STATUS "Highway ${version}")

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <numeric>
 
 #include "kernels/resize.h"
 #include "region/norms.h"
@@ -447,9 +448,25 @@ class Units {
       unit->inherits = true;
       unit->wants[0] = anything();
     }
-    absorb_epilogue(i, unit, &conv.epilogue, true);
     unit->result = image_of(shape(op(i).outputs[0]));
+    if (unit->local) absorb_concat(unit);
+    absorb_epilogue(i, unit, &conv.epilogue, true);
     return true;
+  }
+
+  // A pointwise convolution can read tensors side by side as they are, in pieces of as many channels as divide them all.
+  void absorb_concat(Unit* unit) const {
+    constexpr int32_t kShortest = 8;  // shorter pieces cost more than a copy
+    if (pending_concat_ < 0 || unit->conv.groups != 1) return;
+    const Operator& concat = op(pending_concat_);
+    int32_t piece = 0;
+    for (int32_t t : concat.inputs) piece = std::gcd(piece, shape(t).last(0));
+    if (piece < kShortest) return;
+    unit->conv.piece = piece;
+    unit->inputs = concat.inputs;
+    unit->wants.assign(concat.inputs.size(), anything());
+    unit->stretches.assign(concat.inputs.size(), Stretch::kNone);
+    unit->operators.insert(unit->operators.begin(), pending_concat_);
   }
 
   // A convolution with as many groups as channels: depthwise with another layout of the filter.
@@ -843,6 +860,24 @@ class Units {
     const int32_t output = op(i).outputs[0];
     const int rank = shape(output).rank();
     if (params.axis != rank - 1 && params.axis != -1) return false;
+    const int32_t reader = only_reader(output);
+    if (reader >= 0 && op(reader).kind == Kind::kConv2d && is_float(reader) && op(reader).inputs[0] == output &&
+        op(i).inputs.size() <= 8) {
+      pending_concat_ = i;
+      Unit with;
+      with.root = reader;
+      with.operators = {reader};
+      with.outputs = op(reader).outputs;
+      taken_[at(i)] = true;
+      const bool fits = is_pointwise(reader) && conv(reader, &with) && with.conv.piece > 0;
+      pending_concat_ = -1;
+      if (fits) {
+        *unit = std::move(with);
+        return true;
+      }
+      taken_[at(i)] = false;
+      for (int32_t t : with.operators) taken_[at(t)] = false;
+    }
     unit->type = Unit::Type::kConcat;
     for (int32_t t : op(i).inputs) {
       if (is_constant(t) && image_of(shape(t)).batch != image_of(shape(output)).batch) return false;
@@ -853,6 +888,12 @@ class Units {
     unit->local = unit->inherits = true;
     unit->result = image_of(shape(output));
     return unit->inputs.size() <= 16;
+  }
+
+  bool is_pointwise(int32_t conv) const {
+    const auto params = params_of<Conv2dParams>(op(conv));
+    const Shape& weights = shape(op(conv).inputs[1]);
+    return weights[1] == 1 && weights[2] == 1 && params.stride_h == 1 && params.stride_w == 1;
   }
 
   bool split(int32_t i, Unit* unit) {
@@ -918,7 +959,7 @@ class Units {
     }
     if (in.rank() == 4 && count == 2 && gone[1] && gone[2]) return reduce_pixels(input, reduction, unit);
     // All rows of a matrix.
-    if (in.rank() < 4 && !gone.back() && image_of(in).height == in[in.rank() - 2] && count == 1 &&
+    if (in.rank() > 1 && in.rank() < 4 && !gone.back() && image_of(in).height == in[in.rank() - 2] && count == 1 &&
         gone[at(in.rank() - 2)]) {
       return reduce_pixels(input, reduction, unit);
     }
@@ -976,7 +1017,8 @@ class Units {
   std::vector<std::vector<int32_t>> readers_;
   std::vector<int32_t> producer_;
   std::vector<bool> leaves_;
-  int32_t pending_pad_ = -1;  // the PAD that the convolution in work may take
+  int32_t pending_pad_ = -1;     // the PAD that the convolution in work may take
+  int32_t pending_concat_ = -1;  // the same of a CONCATENATION
 };
 
 // -- phases --------------------------------------------------------------------------------------------------------
@@ -1038,9 +1080,13 @@ class Lowering {
                    fits(unit, static_cast<int32_t>(phases_.size()) - 1, &result);
       if (!joins) {
         phases_.emplace_back();
-        phases_.back().other =
-            unit.type == Unit::Type::kOther || !fits(unit, static_cast<int32_t>(phases_.size()) - 1, &result);
-        if (phases_.back().other) unit.type = Unit::Type::kOther;
+        const bool other = unit.type == Unit::Type::kOther;
+        phases_.back().other = other || !fits(unit, static_cast<int32_t>(phases_.size()) - 1, &result);
+        if (phases_.back().other && !other) {
+          phases_.pop_back();
+          take_apart(u--);
+          continue;
+        }
       }
       phases_.back().units.push_back(u);
       for (int32_t t : unit.outputs) {
@@ -1049,6 +1095,24 @@ class Lowering {
         if (unit.type == Unit::Type::kSplit) images_[at(t)].channels = shapes_[at(t)].last(0);
       }
     }
+  }
+
+  // Puts the single operators of a unit in its place, to be run by their reference kernels.
+  void take_apart(size_t u) {
+    std::vector<Unit> parts;
+    for (int32_t i : units_[u].operators) {
+      Unit part;
+      const Operator& op = region_.operators[at(i)];
+      part.root = i;
+      part.operators = {i};
+      for (int32_t t : op.inputs) {
+        if (t >= 0 && region_.tensors[at(t)].constant == nullptr) part.inputs.push_back(t);
+      }
+      part.outputs = op.outputs;
+      parts.push_back(std::move(part));
+    }
+    units_.erase(units_.begin() + static_cast<std::ptrdiff_t>(u));
+    units_.insert(units_.begin() + static_cast<std::ptrdiff_t>(u), parts.begin(), parts.end());
   }
 
   // Whether a unit can be a part of a phase; the image of its result.
@@ -1088,7 +1152,9 @@ class Lowering {
 
   int64_t channels_of(const Unit& unit, size_t input, int32_t t) const {
     if (unit.stretches[input] == Stretch::kPixel) return 1;
-    if (unit.type == Unit::Type::kConv && input == 0) return int64_t{unit.conv.depth} * unit.conv.groups;
+    if (unit.type == Unit::Type::kConv && input == 0 && unit.conv.piece == 0) {
+      return int64_t{unit.conv.depth} * unit.conv.groups;
+    }
     if (!any_image(unit.wants[input])) return unit.wants[input].channels;
     return shapes_[at(t)].rank() > 0 ? shapes_[at(t)].last(0) : 1;
   }
@@ -1180,7 +1246,8 @@ class Lowering {
 
   // A stage that wants zeros beside its rows gets a copy of what is not kept in a ring.
   int padded(Builder& b, const Stage& stage, int stream, int op) const {
-    if (stage.wants_left(0) + stage.wants_right(0) == 0 || b.pipeline->is_ring(stream)) return stream;
+    const bool wanted = stage.wants_left(0) + stage.wants_right(0) > 0;
+    if (!wanted || !stage.needs_padding() || b.pipeline->is_ring(stream)) return stream;
     return copied(b, stream, b.pipeline->add_ring(b.pipeline->image(stream)), op);
   }
 
@@ -1286,10 +1353,16 @@ class Lowering {
   Status emit_view(Builder& b, const Unit& unit, const Image& result) const {
     const int32_t t = unit.outputs[0];
     const int from = input(b, unit, 0, result);
-    if (escapes_[at(t)]) {
-      copied(b, from, output(b, t), unit.root);
-    } else {
+    if (!escapes_[at(t)]) {
       b.streams[at(t)] = from;
+      return Status();
+    }
+    const int out = output(b, t);
+    if (is_spent(b, unit.inputs[0], from) && b.pipeline->image(from) == b.pipeline->image(out)) {
+      b.pipeline->make_view(from, out, 0);  // computed in place
+      b.pipeline->add_stage(nullptr, {from}, {out}, unit.root);
+    } else {
+      copied(b, from, out, unit.root);
     }
     return Status();
   }

@@ -224,7 +224,7 @@ double Pipeline::cost(int32_t strip) {
   }
   const auto l1 = static_cast<double>(caches().l1), l2 = static_cast<double>(caches().l2);
   const auto l3 = std::max(static_cast<double>(caches().l3), 4 * l2);
-  const auto speed = [&](double bytes) { return bytes <= 0.8 * l2 ? kL2 : bytes <= l3 / 2 ? kL3 : kMemory; };
+  const auto speed = [&](double bytes) { return bytes <= l2 / 2 ? kL2 : bytes <= l3 / 2 ? kL3 : kMemory; };
   const double strips = (total + strip - 1) / strip;
   // Weights are read once for each strip, from where they stay beside the rings.
   double time = strips * weights / speed(weights + memory);
@@ -258,35 +258,71 @@ Status Pipeline::plan(int threads) {
   if (forced_ > 0) {
     strip_ = std::min(forced_, strip_);
   } else {
+    // The shortest that is about as good as the best: what the model does not know speaks for short ones.
+    std::vector<std::pair<int32_t, double>> tried;
     double best = std::numeric_limits<double>::max();
-    for (int32_t strip = 1; strip < 2 * total; strip += std::max(1, strip / 3)) {
+    for (int32_t strip = 1;; strip += std::max(1, strip / 3)) {
       const int32_t height = std::min(strip, total);
-      const double time = cost(height);
-      if (time < best * 0.995) {
-        best = time;
-        strip_ = height;
-      }
+      tried.emplace_back(height, cost(height) + work / kWork);
+      best = std::min(best, tried.back().second);
       if (height == total) break;
     }
-  }
-  if (threads > 1 && batch_ * work > 20000 * kWork / 10) {
-    // Bands have rings of their own and compute their edges twice; where there are few rows, or weights that no core's
-    // own cache holds, all work on the same rows.
-    const bool few = int64_t{total} * batch_ < 4 * threads || strip_ >= total;
-    if (few || weights > 2.0 * static_cast<double>(caches().l2)) {
-      shares_ = threads;
-    } else {
-      bands_ = std::max<int32_t>(1, std::min<int32_t>(threads, total));
-      strip_ = std::min(strip_, (total + bands_ - 1) / bands_);
+    for (const auto& [height, time] : tried) {
+      strip_ = height;
+      if (time <= best * 1.01) break;
     }
   }
-  clear_counts();
-  schedules_.clear();
-  for (int32_t b = 0; b < bands_; ++b) schedules_.push_back(schedule(band(b), strip_));
+  const auto divide = [&](int32_t bands, int32_t shares, int32_t strip) {
+    bands_ = bands;
+    shares_ = shares;
+    strip_ = strip;
+    clear_counts();
+    schedules_.clear();
+    for (int32_t b = 0; b < bands_; ++b) schedules_.push_back(schedule(band(b), strip_));
+  };
+  // Below this, in multiply-adds, waking threads takes longer than they save.
+  constexpr double kWorthThreads = 100e3;
+  const int32_t whole = strip_;
+  if (threads > 1 && batch_ * work > kWorthThreads) {
+    // Bands have rings of their own and compute their edges twice. Where that is much, or there are few rows, or weights
+    // that no core's own cache holds, all work on the same rows.
+    const int32_t bands = std::min<int32_t>(threads, total);
+    divide(bands, 1, std::min(whole, (total + bands - 1) / bands));
+    const bool suits = int64_t{total} >= 4 * threads && weights <= 2.0 * static_cast<double>(caches().l2);
+    if (!suits || !bands_are_apart() || scheduled_work() > 1.25 * work) divide(1, threads, whole);
+  } else {
+    divide(1, 1, whole);
+  }
   memory_bytes_ = lay_out();
   LITEFUSE_REQUIRE(memory_bytes_ <= kMaxMemory / at(bands_), "its rings are too large");
   scratch_bytes_ = memory_bytes_ * at(bands_);
   return Status();
+}
+
+// Work of all bands together; what several of them need counts for each.
+double Pipeline::scheduled_work() const {
+  double work = 0;
+  for (const Schedule& schedule : schedules_) {
+    for (const Task& task : schedule) {
+      const Node& node = nodes_[at(task.node)];
+      work += node.stage->work(image(node.outputs[0])) * task.rows.size();
+    }
+  }
+  return work;
+}
+
+// Whether no two bands write to the same row of an output.
+bool Pipeline::bands_are_apart() const {
+  std::vector<int64_t> rows(nodes_.size(), 0);
+  for (const Schedule& schedule : schedules_) {
+    for (const Task& task : schedule) rows[at(task.node)] += task.rows.size();
+  }
+  for (size_t n = 0; n < nodes_.size(); ++n) {
+    for (int output : nodes_[n].outputs) {
+      if (streams_[root(output)].place == Place::kOutput && rows[n] > height(nodes_[n])) return false;
+    }
+  }
+  return true;
 }
 
 // -- running -------------------------------------------------------------------------------------------------------
@@ -312,6 +348,7 @@ Rows Pipeline::rows_of(int stream, int32_t image, const float* const* inputs, fl
   }
   rows.row = static_cast<ptrdiff_t>(from.image.row());
   rows.modulus = std::max(from.image.height, 1);
+  rows.far = from.place == Place::kInput && from.image.elements() * sizeof(float) > caches().l2 / 2;
   // Stages do not write to their inputs.
   float* data = from.place == Place::kInput ? const_cast<float*>(inputs[from.external]) : outputs[from.external];
   // What has a batch of one is the same for all images.

@@ -47,6 +47,7 @@ struct Rows {
   int32_t height = 1, width = 1, channels = 1;
   int32_t left = 0, right = 0;   // pixels of zeros that can be read beside each row
   const float* zeros = nullptr;  // a row of zeros, as wide as others, for those outside the image
+  bool far = false;              // whether it lies whole in memory that is probably not in a near cache
 
   float* at(int32_t y) const { return base + static_cast<ptrdiff_t>(y % modulus) * row; }
   // The row, or zeros where it is outside of the image.
@@ -94,6 +95,8 @@ class Stage {
     (void)input;
     return 0;
   }
+  // Whether it cannot do without, or would be much slower; then what has no room beside its rows is copied before.
+  virtual bool needs_padding() const { return true; }
   // Memory for run() with so many rows at most.
   virtual size_t scratch_bytes(int32_t rows) const {
     (void)rows;
@@ -173,6 +176,8 @@ class Pipeline {
   size_t lay_out();
   double cost(int32_t strip);
   void clear_counts();
+  double scheduled_work() const;
+  bool bands_are_apart() const;
   void run_band(const Schedule& schedule, int32_t image, const float* const* inputs, float* const* outputs,
                 char* memory, Threads* threads, Profile* profile) const;
   Rows rows_of(int stream, int32_t image, const float* const* inputs, float* const* outputs, char* memory) const;

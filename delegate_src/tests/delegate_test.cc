@@ -45,6 +45,7 @@ class Plugin {
     for (const auto& [key, value] : options) {
       keys.push_back(key.c_str());
       values.push_back(value.c_str());
+      if (key == "backend") backend_ = value;
     }
     last_error().clear();
     delegate_ = tflite_plugin_create_delegate(keys.data(), values.data(), keys.size(), keep_error);
@@ -68,7 +69,7 @@ class Plugin {
     const std::string written = text();
     Json json;
     EXPECT_TRUE(fake::JsonReader(written).read(&json)) << written;
-    EXPECT_EQ(json["backend"].text, "cpu");
+    EXPECT_EQ(json["backend"].text, backend_);
     EXPECT_FALSE(json["description"].text.empty());
     EXPECT_EQ(json["regions"].sort, Json::Sort::kArray);
     EXPECT_EQ(json["refused"].sort, Json::Sort::kArray);
@@ -83,8 +84,12 @@ class Plugin {
   }
 
  private:
+  std::string backend_ = "cpu";
   TfLiteDelegate* delegate_;
 };
+
+// The backend that runs operator by operator, and keeps all of their tensors.
+const Choices kReference{{"backend", "reference"}};
 
 // max((x + (1, 2, 3, 4)) * 2, 0), x being [?,4].
 constexpr int kX = 0, kC = 1, kSum = 2, kTwo = 3, kProduct = 4, kY = 5;
@@ -138,11 +143,12 @@ TEST(Options, AcceptsWhatIsDocumented) {
   EXPECT_TRUE(Plugin().made());
   EXPECT_TRUE(Plugin(Choices{{"threads", "0"}}).made());
   EXPECT_TRUE(Plugin(Choices{{"threads", "256"}, {"backend", "cpu"}, {"verbose", "0"}, {"profile", "1"}}).made());
+  EXPECT_TRUE(Plugin(Choices{{"backend", "reference"}, {"winograd", "0"}}).made());
 }
 
 TEST(Options, RefusesWithAReason) {
   const std::vector<std::pair<Choices, std::string>> cases{
-      {{{"thread", "1"}}, "no option `thread`"},
+      {{{"thread", "1"}}, "no option `thread`; the options are threads, backend, winograd, verbose and profile"},
       {{{"", ""}}, "no option ``"},
       {{{"threads", "-1"}}, "`threads`"},
       {{{"threads", "257"}}, "`threads`"},
@@ -151,7 +157,8 @@ TEST(Options, RefusesWithAReason) {
       {{{"threads", "99999999999999999999999"}}, "`threads`"},
       {{{"verbose", "yes"}}, "`verbose`"},
       {{{"profile", ""}}, "`profile`"},
-      {{{"threads", "1"}, {"backend", "gpu"}}, "no backend `gpu`"},
+      {{{"winograd", "maybe"}}, "`winograd`"},
+      {{{"threads", "1"}, {"backend", "gpu"}}, "no backend `gpu`; there are cpu and reference"},
       {{{"backend", ""}}, "no backend ``"},
       {{{"a\"b%s%n", "%s"}}, "no option `a\"b%s%n`"},
   };
@@ -900,7 +907,7 @@ TEST(ScratchPlan, IsFollowedIfItIsSafe) {
       {{0, 0, -64, 1, 0, 64}, 128, false},
   };
   for (size_t i = 0; i < cases.size(); ++i) {
-    Plugin plugin;
+    Plugin plugin(kReference);
     Runtime runtime;
     make_composite(&runtime, attributes({kX}, {kY}, cases[i].places, cases[i].bytes));
     ASSERT_TRUE(runtime.apply(plugin.native()));
@@ -914,8 +921,28 @@ TEST(ScratchPlan, IsFollowedIfItIsSafe) {
   }
 }
 
+// Fast pipelines keep a few rows where the plan keeps tensors; whatever it says, the results are right.
+TEST(ScratchPlan, IsOnlyAHint) {
+  const std::vector<std::vector<int64_t>> plans{
+      {}, {0, 0, 0, 1, 0, 64}, {0, 0, 0, 1, 0, 0}, {0, 0, 4, 1, 0, 68}, {0, 0, -64, 1, 0, 64}, {0, 0, 0, 7, 0, 64}};
+  for (const auto& places : plans) {
+    for (const int64_t bytes : {int64_t{-1}, int64_t{0}, int64_t{64}, int64_t{128}, INT64_MAX}) {
+      Plugin plugin;
+      Runtime runtime;
+      make_composite(&runtime, attributes({kX}, {kY}, places, bytes));
+      ASSERT_TRUE(runtime.apply(plugin.native()));
+      ASSERT_TRUE(runtime.allocate());
+      expect_right(&runtime);
+      const Json report = plugin.report();
+      const Json& region = report["regions"].items.at(0);
+      if (!region["follows_plan"].boolean) continue;
+      EXPECT_LE(region["scratch_bytes"].number, static_cast<double>(bytes));
+    }
+  }
+}
+
 TEST(ScratchPlan, IsGivenUpForShapesThatItDoesNotFit) {
-  Plugin plugin;
+  Plugin plugin(kReference);
   Runtime runtime;
   make_composite(&runtime, attributes({kX}, {kY}, {0, 0, 0, 1, 0, 64}, 128));
   ASSERT_TRUE(runtime.apply(plugin.native()));
@@ -936,7 +963,7 @@ TEST(ScratchPlan, IsGivenUpForShapesThatItDoesNotFit) {
 // -- profiles --------------------------------------------------------------------------------------------------------
 
 TEST(Profiling, TellsTheRuntimeAndTheReport) {
-  Plugin plugin(Choices{{"profile", "1"}});
+  Plugin plugin(Choices{{"profile", "1"}, {"backend", "reference"}});
   fake::Profiler profiler;
   Runtime runtime;
   runtime.profiler = &profiler;
@@ -966,6 +993,33 @@ TEST(Profiling, TellsTheRuntimeAndTheReport) {
   report = plugin.report();
   EXPECT_EQ(report["regions"].items.at(0)["runs"].number, 0);
   for (const Json& time : report["regions"].items.at(0)["times"].items) EXPECT_EQ(time["nanoseconds"].number, 0);
+}
+
+// What is computed row by row together is one event, which has the name of its first operator.
+TEST(Profiling, TellsOfPipelines) {
+  Plugin plugin(Choices{{"profile", "1"}});
+  fake::Profiler profiler;
+  Runtime runtime;
+  runtime.profiler = &profiler;
+  make_composite(&runtime, good());
+  ASSERT_TRUE(runtime.apply(plugin.native()));
+  ASSERT_TRUE(runtime.allocate());
+  for (int i = 0; i < 3; ++i) expect_right(&runtime);
+  ASSERT_EQ(profiler.events.size(), 3u);
+  EXPECT_TRUE(profiler.balanced);
+  EXPECT_TRUE(profiler.open.empty());
+  for (const auto& event : profiler.events) {
+    EXPECT_EQ(event.tag, "ADD");
+    EXPECT_EQ(event.index, 0);
+    EXPECT_EQ(event.type, abi::kDelegateOperatorInvokeEvent);
+  }
+  const Json report = plugin.report();
+  const Json& region = report["regions"].items.at(0);
+  EXPECT_EQ(region["runs"].number, 3);
+  ASSERT_EQ(region["times"].items.size(), 3u);
+  double total = 0;
+  for (const Json& time : region["times"].items) total += time["nanoseconds"].number;
+  EXPECT_GT(total, 0);
 }
 
 TEST(Profiling, IsOffByDefault) {

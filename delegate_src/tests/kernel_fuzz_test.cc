@@ -702,6 +702,14 @@ void try_case(const Case& made, Random* random, Counts* counts) {
   ++(status.ok() ? counts->accepted : counts->refused);
   if (!status.ok()) return;
   run(executable.get(), region, shapes, operands, random);
+  // What the reference kernels take, the fast ones take, too, in the same shapes.
+  static const std::shared_ptr<Threads> teams[] = {std::make_shared<Threads>(1), std::make_shared<Threads>(2)};
+  std::unique_ptr<Executable> fast[2];
+  for (int i = 0; i < 2; ++i) {
+    const Status same = Executor::compile(region, CompileOptions(), teams[i], &fast[i]);
+    ASSERT_TRUE(same.ok()) << same.reason();
+    run(fast[i].get(), region, shapes, operands, random);
+  }
   // The runtime resizes something.
   for (int again = 0; again < 2 && !shapes.empty(); ++again) {
     std::vector<Shape> others = shapes;
@@ -711,6 +719,10 @@ void try_case(const Case& made, Random* random, Counts* counts) {
     if (!shape.assign(dims) || !executable->prepare(others).ok()) continue;
     ++counts->prepared_again;
     run(executable.get(), region, others, operands, random);
+    for (const auto& other : fast) {
+      ASSERT_TRUE(other->prepare(others).ok());
+      run(other.get(), region, others, operands, random);
+    }
   }
 }
 

@@ -37,7 +37,9 @@ class Maker {
     const std::vector<int32_t> channels = {1, 2, 3, 5, 7, 8, 12, 16, 19, 24, 33};
     const int32_t batch = random_.one_in(4) ? random_.between(2, 3) : 1;
     if (rank == 4) {
-      EXPECT_TRUE(shape.assign({batch, random_.between(1, 19), random_.between(1, 19), random_.of(channels)}));
+      const int32_t height = random_.one_in(8) ? 1 : random_.between(1, 19);
+      const int32_t width = random_.one_in(8) ? 1 : random_.between(1, 19);
+      EXPECT_TRUE(shape.assign({batch, height, width, random_.of(channels)}));
     } else {
       std::vector<int32_t> dims;
       for (int i = 0; i + 1 < rank; ++i) dims.push_back(random_.between(1, 9));
@@ -134,8 +136,12 @@ class Maker {
     const int32_t x = random_.one_in(3) ? random_.of(alive_) : alive_.back();
     const Shape in = shape(x);
     const int rank = in.rank();
+    if (rank == 0) {
+      emit(Kind::kRelu, {x});
+      return;
+    }
     const int32_t depth = in.last(0);
-    switch (random_.below(17)) {
+    switch (random_.below(24)) {
       case 0:
       case 1:
         return convolution(x);
@@ -232,6 +238,7 @@ class Maker {
         std::vector<int32_t> amounts(8, 0);
         for (size_t i = 2; i < 6; ++i) amounts[i] = random_.between(0, 3);
         if (random_.one_in(3)) amounts[7] = random_.between(0, 5);
+        if (random_.one_in(6)) amounts[6] = random_.between(0, 5);
         if (emit(Kind::kPad, {x, numbers(amounts, {4, 2})}) && random_.one_in(2)) convolution(alive_.back());
         return;
       }
@@ -254,6 +261,63 @@ class Maker {
         emit(kind, {x, numbers(axes, {count})}, ReducerParams{!random_.one_in(3)});
         return;
       }
+      case 16:
+        return layer_norm(x);
+      case 17:  // gates
+        if (random_.one_in(2)) {
+          if (emit(Kind::kLogistic, {x})) emit_either(Kind::kMul, x, alive_.back(), ActivationParams{activation()});
+        } else if (const int32_t gate = random_.of(alive_); emit(Kind::kLogistic, {gate})) {
+          emit_either(Kind::kMul, x, alive_.back(), ActivationParams());
+        }
+        return;
+      case 18: {  // scale and shift
+        const Shape each = random_.one_in(3) ? Shape({1}) : Shape({depth});
+        if (!emit_either(Kind::kMul, x, weights(each, 1.0f), ActivationParams())) return;
+        const bool less = random_.one_in(4);
+        emit(less ? Kind::kSub : Kind::kAdd, {alive_.back(), weights({depth}, 1.0f)}, ActivationParams{activation()});
+        if (random_.one_in(4)) emit(Kind::kPrelu, {alive_.back(), weights({depth}, 0.5f)});
+        return;
+      }
+      case 19: {  // a convolution with a stride, padded as other frameworks do
+        if (rank != 4) return;
+        const int32_t k = random_.of<int32_t>({3, 3, 5, 7});
+        const int32_t before = k / 2, after = random_.one_in(3) ? k / 2 - 1 : k / 2;
+        if (!emit(Kind::kPad, {x, numbers({0, 0, before, after, before, after, 0, 0}, {4, 2})})) return;
+        Conv2dParams p;
+        p.padding = Padding::kValid;
+        p.stride_h = p.stride_w = random_.of<int32_t>({1, 2, 2, 3});
+        p.activation = activation();
+        if (random_.one_in(2)) {
+          emit(Kind::kDepthwiseConv2d, {alive_.back(), weights({1, k, k, depth}, 0.3f), weights({depth}, 1.0f)}, p);
+        } else {
+          const int32_t outputs = random_.between(1, 24);
+          emit(Kind::kConv2d, {alive_.back(), weights({outputs, k, k, depth}, 0.2f), weights({outputs}, 1.0f)}, p);
+        }
+        return;
+      }
+      case 20: {  // a depthwise convolution, as one of groups
+        if (rank != 4) return;
+        const int32_t k = random_.of<int32_t>({1, 3, 3, 5, 7}), outputs = depth * (random_.one_in(4) ? 2 : 1);
+        emit(Kind::kConv2d, {x, weights({outputs, k, k, 1}, 0.4f), weights({outputs}, 1.0f)}, conv_params());
+        return;
+      }
+      case 21:
+        return squeeze_and_excite(x);
+      case 22: {
+        if (rank != 4) return;
+        const int32_t k = random_.between(1, 4), l = random_.one_in(4) ? random_.between(1, 4) : k;
+        const int32_t outputs = random_.between(1, 20);
+        Conv2dParams p;
+        p.padding = Padding::kValid;
+        p.stride_h = random_.between(1, 3);
+        p.stride_w = random_.between(1, 3);
+        const int32_t height = (in[1] - 1) * p.stride_h + k, width = (in[2] - 1) * p.stride_w + l;
+        std::vector<int32_t> inputs = {numbers({in[0], height, width, outputs}, {4}),
+                                       weights({outputs, k, l, depth}, 0.3f), x};
+        if (random_.one_in(2)) inputs.push_back(weights({outputs}, 1.0f));
+        emit(Kind::kTransposeConv, inputs, p);
+        return;
+      }
       default: {
         if (random_.one_in(3)) {
           emit(random_.one_in(2) ? Kind::kSoftmax : Kind::kLogSoftmax, {x}, SoftmaxParams{1.0f});
@@ -265,6 +329,111 @@ class Maker {
         }
       }
     }
+  }
+
+  bool emit_either(Kind kind, int32_t x, int32_t y, Params params) {
+    return emit(kind, random_.one_in(3) ? std::vector<int32_t>{y, x} : std::vector<int32_t>{x, y}, std::move(params));
+  }
+
+  int32_t scalar(float value) {
+    floats.push_back(std::make_unique<std::vector<float>>(1, value));
+    return add(random_.one_in(2) ? Shape({}) : Shape({1}), floats.back()->data());
+  }
+
+  // (x - mean) / sqrt(variance + epsilon), in the ways in which converters spell it.
+  void layer_norm(int32_t x) {
+    const int rank = shape(x).rank();
+    const int32_t depth = shape(x).last(0);
+    const bool instance = rank == 4 && random_.one_in(4);
+    const auto mean_of = [&](int32_t t) {
+      std::vector<int32_t> axes = {random_.one_in(2) ? -1 : rank - 1};
+      if (instance) axes = {1, 2};
+      const auto count = static_cast<int32_t>(axes.size());
+      return emit(Kind::kMean, {t, numbers(axes, {count})}, ReducerParams{true});
+    };
+    if (!mean_of(x)) return;
+    const int32_t mean = alive_.back();
+    int32_t centred = -1;
+    if (random_.one_in(2)) {
+      if (!emit(Kind::kSub, {x, mean}, ActivationParams())) return;
+      centred = alive_.back();
+    }
+    if (centred < 0 || random_.one_in(3)) {
+      if (!emit(Kind::kSquaredDifference, {x, mean})) return;
+    } else if (random_.one_in(2)) {
+      if (!emit(Kind::kSquare, {centred})) return;
+    } else {
+      if (!emit(Kind::kMul, {centred, centred}, ActivationParams())) return;
+    }
+    if (!mean_of(alive_.back())) return;
+    if (!emit_either(Kind::kAdd, alive_.back(), scalar(random_.one_in(2) ? 1e-3f : 1e-2f), ActivationParams())) return;
+    const bool divides = random_.one_in(2);
+    if (!emit(divides ? Kind::kSqrt : Kind::kRsqrt, {alive_.back()})) return;
+    int32_t deviation = alive_.back();
+    if (!divides && random_.one_in(4)) {  // gamma first, and x g - mean g + beta
+      if (!emit_either(Kind::kMul, deviation, weights({depth}, 1.0f), ActivationParams())) return;
+      const int32_t factor = alive_.back();
+      if (!emit_either(Kind::kMul, x, factor, ActivationParams())) return;
+      const int32_t scaled = alive_.back();
+      if (!emit_either(Kind::kMul, mean, factor, ActivationParams())) return;
+      if (!emit(Kind::kSub, {weights({depth}, 1.0f), alive_.back()}, ActivationParams())) return;
+      emit_either(Kind::kAdd, scaled, alive_.back(), ActivationParams{activation()});
+      return;
+    }
+    if (centred < 0) {
+      if (!emit(Kind::kSub, {x, mean}, ActivationParams())) return;
+      centred = alive_.back();
+    }
+    if (divides ? !emit(Kind::kDiv, {centred, deviation}, ActivationParams())
+                : !emit_either(Kind::kMul, centred, deviation, ActivationParams())) {
+      return;
+    }
+    if (!random_.one_in(4)) {
+      if (!emit_either(Kind::kMul, alive_.back(), weights({depth}, 1.0f), ActivationParams())) return;
+    }
+    if (!random_.one_in(4)) {
+      emit_either(Kind::kAdd, alive_.back(), weights({depth}, 1.0f), ActivationParams{activation()});
+    }
+  }
+
+  // x times a gate for each channel, which comes from the means of the channels.
+  void squeeze_and_excite(int32_t x) {
+    const Shape in = shape(x);
+    if (in.rank() != 4) return;
+    const int32_t depth = in[3], few = random_.between(1, 9);
+    const bool kept = random_.one_in(2);
+    if (random_.one_in(4)) {
+      PoolParams p;
+      p.padding = Padding::kValid;
+      p.filter_height = in[1];
+      p.filter_width = in[2];
+      p.stride_h = p.stride_w = 1;
+      if (!emit(Kind::kAveragePool2d, {x}, p)) return;
+    } else if (!emit(Kind::kMean, {x, numbers({1, 2}, {2})}, ReducerParams{kept})) {
+      return;
+    }
+    const auto dense = [&](int32_t outputs, Activation activation) {
+      const int32_t from = alive_.back();
+      const int32_t channels = shape(from).last(0);
+      if (shape(from).rank() == 4 && random_.one_in(2)) {
+        Conv2dParams p;
+        p.padding = Padding::kSame;
+        p.stride_h = p.stride_w = 1;
+        p.activation = activation;
+        return emit(Kind::kConv2d, {from, weights({outputs, 1, 1, channels}, 0.5f), weights({outputs}, 1.0f)}, p);
+      }
+      FullyConnectedParams p;
+      p.activation = activation;
+      p.keep_num_dims = shape(from).rank() == 4;
+      return emit(Kind::kFullyConnected, {from, weights({outputs, channels}, 0.5f), weights({outputs}, 1.0f)}, p);
+    };
+    if (!dense(few, Activation::kRelu) || !dense(depth, Activation::kNone)) return;
+    if (!emit(random_.one_in(3) ? Kind::kHardSwish : Kind::kLogistic, {alive_.back()})) return;
+    if (shape(alive_.back()).rank() == 2 &&
+        !emit(Kind::kReshape, {alive_.back(), numbers({in[0], 1, 1, depth}, {4})})) {
+      return;
+    }
+    emit_either(Kind::kMul, x, alive_.back(), ActivationParams{activation()});
   }
 
   Conv2dParams conv_params() {

@@ -8,6 +8,7 @@
 #include <new>
 
 #include "region/scratch.h"
+#include "region/weights.h"
 #include "tflite/flexbuffer.h"
 #include "tflite/import.h"
 
@@ -57,20 +58,24 @@ std::string quoted(const std::string& text) {
   return result + "\"";
 }
 
-// What attributes and plans say about the scratch memory of a region.
+// What attributes and plans say about how a region is to be run: where its intermediates lie, and whether Winograd's
+// algorithm may be used (it may unless `winograd` is there and false).
 Advice read_advice(const FlexValue& value) {
   Advice advice;
+  advice.winograd = value.get("winograd").integer(1) != 0;
   const std::vector<int64_t> numbers = value.get("places").integers();
   const int64_t bytes = value.get("scratch_bytes").integer(0);
   if (numbers.size() % 3 != 0 || bytes < 0) return advice;
-  advice.scratch_bytes = static_cast<size_t>(bytes);
+  std::vector<Advice::Place> places;
   for (size_t i = 0; i < numbers.size(); i += 3) {
     const bool fits = numbers[i] >= 0 && numbers[i] <= INT32_MAX && numbers[i + 1] >= 0 &&
                       numbers[i + 1] <= INT32_MAX && numbers[i + 2] >= 0;
-    if (!fits) return Advice();
-    advice.places.push_back(
+    if (!fits) return advice;
+    places.push_back(
         {static_cast<int32_t>(numbers[i]), static_cast<int32_t>(numbers[i + 1]), static_cast<size_t>(numbers[i + 2])});
   }
+  advice.places = std::move(places);
+  advice.scratch_bytes = static_cast<size_t>(bytes);
   return advice;
 }
 
@@ -141,13 +146,13 @@ Status Options::parse(const char* const* keys, const char* const* values, size_t
       options->threads = static_cast<int>(number);
     } else if (key == "backend") {
       options->backend = value;
-    } else if (key == "verbose" || key == "profile") {
+    } else if (key == "verbose" || key == "profile" || key == "winograd") {
       const bool on = value == "1" || value == "true" || value == "True";
       LITEFUSE_REQUIRE(on || value == "0" || value == "false" || value == "False", "option `%s` wants 0 or 1, not `%s`",
                        key.c_str(), value.c_str());
-      (key == "verbose" ? options->verbose : options->profile) = on;
+      (key == "verbose" ? options->verbose : key == "profile" ? options->profile : options->winograd) = on;
     } else {
-      return refuse("there is no option `%s`; the options are threads, backend, verbose and profile", key.c_str());
+      return refuse("there is no option `%s`; the options are threads, backend, winograd, verbose and profile", key.c_str());
     }
   }
   return Status();
@@ -206,6 +211,7 @@ class RegionKernel {
         outputs_(claim->outputs),
         executable_(std::move(claim->executable)),
         region_(claim->region),
+        winograd_(claim->advice.winograd),
         dormant_(claim->dormant),
         decomposition_(claim->decomposition),
         scratch_(owner->scratch_of(context)) {
@@ -268,8 +274,10 @@ class RegionKernel {
     }
     shapes_.clear();
     if (executable_ == nullptr) {
+      Advice advice;
+      advice.winograd = winograd_;
       LITEFUSE_RETURN_IF_REFUSED(
-          owner_->backend_->compile(*region_, owner_->compile_options(context, Advice()), &executable_));
+          owner_->backend_->compile(*region_, owner_->compile_options(context, advice), &executable_));
     }
     LITEFUSE_RETURN_IF_REFUSED(executable_->prepare(shapes));
     LITEFUSE_REQUIRE(scratch_->reserve(executable_->scratch_bytes()), "there is no memory for its %zu bytes of scratch",
@@ -316,6 +324,7 @@ class RegionKernel {
   std::vector<int> outputs_;
   std::unique_ptr<Executable> executable_;
   std::shared_ptr<const Region> region_;
+  bool winograd_;  // whether the file lets Winograd's algorithm be used
   bool dormant_;
   const abi::Context* decomposition_;  // nullptr if the operators are in the graph itself
   std::shared_ptr<LitefuseDelegate::Scratch> scratch_;
@@ -335,7 +344,7 @@ LitefuseDelegate::LitefuseDelegate(const Options& options, std::unique_ptr<Backe
 
 Status LitefuseDelegate::create(const Options& options, LitefuseDelegate** result) {
   auto backend = make_backend(options.backend);
-  LITEFUSE_REQUIRE(backend != nullptr, "there is no backend `%s`; the only one is cpu", options.backend.c_str());
+  LITEFUSE_REQUIRE(backend != nullptr, "there is no backend `%s`; there are cpu and reference", options.backend.c_str());
   std::shared_ptr<LitefuseDelegate> made(new LitefuseDelegate(options, std::move(backend)));
   made->self_ = made;
   *result = made.get();
@@ -378,6 +387,7 @@ CompileOptions LitefuseDelegate::compile_options(abi::Context* context, const Ad
   options.threads = options_.threads > 0 ? options_.threads : std::max(context->recommended_num_threads, 1);
   options.profile = options_.profile;
   options.advice = advice;
+  options.advice.winograd = advice.winograd && options_.winograd;
   return options;
 }
 
@@ -612,7 +622,9 @@ Status LitefuseDelegate::replace(abi::Context* context, const std::vector<int>& 
     pending->kernel = new (std::nothrow) RegionKernel(self, inner, pending);
     if (pending->kernel != nullptr && pending->decomposition != nullptr) {
       Decomposition& known = self->decompositions_[pending->decomposition];
-      if (known.users++ == 0) known = {1, pending->region, pending->inner_inputs, pending->inner_outputs};
+      if (known.users++ == 0) {
+        known = {1, pending->region, pending->inner_inputs, pending->inner_outputs, pending->advice.winograd};
+      }
     }
     return pending->kernel;
   };
@@ -666,6 +678,7 @@ Status LitefuseDelegate::claim_decomposition(abi::Context* context, const std::v
   claim.inputs = known.inputs;
   claim.outputs = known.outputs;
   claim.region = known.region;
+  claim.advice.winograd = known.winograd;
   claim.dormant = true;
   return replace(context, nodes, &claim);
 }
@@ -675,7 +688,15 @@ Status LitefuseDelegate::claim_decomposition(abi::Context* context, const std::v
 std::string LitefuseDelegate::report() const {
   std::lock_guard<std::recursive_mutex> lock(mutex_);
   std::string text = "{\"backend\": " + quoted(backend_->name()) +
-                     ", \"description\": " + quoted(backend_->description()) + ", \"regions\": [";
+                     ", \"description\": " + quoted(backend_->description());
+  const PackingReport packing = packing_report();
+  char milliseconds[32];
+  std::snprintf(milliseconds, sizeof milliseconds, "%llu.%06llu",
+                static_cast<unsigned long long>(packing.nanoseconds / 1000000),
+                static_cast<unsigned long long>(packing.nanoseconds % 1000000));
+  text += ", \"packing\": {\"bytes\": " + std::to_string(packing.packed_bytes) +
+          ", \"milliseconds\": " + milliseconds + ", \"packed\": " + std::to_string(packing.packed) +
+          ", \"shared\": " + std::to_string(packing.shared) + "}, \"regions\": [";
   bool first = true;
   for (const RegionKernel* kernel : kernels_) {
     const Executable* executable = kernel->executable();
@@ -683,6 +704,7 @@ std::string LitefuseDelegate::report() const {
     text += std::string(first ? "" : ", ") + "{\"name\": " + quoted(kernel->name()) +
             ", \"position\": " + std::to_string(kernel->position()) +
             ", \"operators\": " + std::to_string(kernel->region()->operators.size()) +
+            ", \"slow_operators\": " + std::to_string(executable->slow_operators()) +
             ", \"scratch_bytes\": " + std::to_string(executable->scratch_bytes()) +
             ", \"follows_plan\": " + (executable->follows_plan() ? "true" : "false");
     first = false;

@@ -17,6 +17,7 @@ namespace litefuse {
 struct Options {
   int threads = 0;  // 0: as many as the runtime recommends
   std::string backend = "cpu";
+  bool winograd = true;  // Winograd's algorithm may be used where the file does not say otherwise
   bool verbose = false;
   bool profile = false;
 
@@ -51,6 +52,7 @@ class LitefuseDelegate : public std::enable_shared_from_this<LitefuseDelegate> {
     std::shared_ptr<const Region> region;
     std::vector<int> inputs;  // tensors of the decomposition
     std::vector<int> outputs;
+    bool winograd = true;
   };
 
   LitefuseDelegate(const Options& options, std::unique_ptr<Backend> backend);

@@ -66,6 +66,7 @@ def form(
     disable: Iterable[str] = (),
     keep: Iterable[str] = (),
     cost_model: CostModel | None = None,
+    winograd: bool = True,
 ) -> Formation:
     """Forms regions where the cost model of the target says that they pay, and packages them, in place.
 
@@ -76,6 +77,7 @@ def form(
         disable: kinds of regions that are not wanted.
         keep: names of tensors that must stay as they are, with the operators that compute them.
         cost_model: where the figures come from; the roofline model of the target when None.
+        winograd: whether the delegate may use Winograd's algorithm in them, whose error is larger.
 
     Raises:
         UsageError: there is no such mode or kind of region.
@@ -111,5 +113,5 @@ def form(
         stays = {id(region) for region in kept}
         found = {index: [r for r in regions if id(r) in stays] for index, regions in found.items()}
     result.regions = [Formed(r, places[id(r)]) for regions in found.values() for r in regions]
-    result.packaged = package(model, found, mode, target.name)
+    result.packaged = package(model, found, mode, target.name, winograd=winograd)
     return result

@@ -12,8 +12,9 @@ Three ways, which say the same:
 
 Attributes, custom options and plans are flexbuffers. They say only what the operators do not: `litefuse` (the number
 of this layout), `inputs` and `outputs` (tensors of the decomposition), `subgraph` (of custom operators), `places` and
-`scratch_bytes` (where the intermediates lie: operator, output and offset by turns; offsets are multiples of 64), and
-for plans `kind`, `operators` and `fingerprint`.
+`scratch_bytes` (where the intermediates lie: operator, output and offset by turns; offsets are multiples of 64),
+`winograd` (there and false where Winograd's algorithm may not be used), and for plans `kind`, `operators` and
+`fingerprint`.
 """
 
 from __future__ import annotations
@@ -155,7 +156,14 @@ class Packaged(NamedTuple):
     notes: list[str]
 
 
-def package(model: Model, groups: Mapping[int, Sequence[Group]], mode: str = "composite", target: str = "") -> Packaged:
+def package(
+    model: Model,
+    groups: Mapping[int, Sequence[Group]],
+    mode: str = "composite",
+    target: str = "",
+    *,
+    winograd: bool = True,
+) -> Packaged:
     """Packages groups of operators, in place.
 
     Args:
@@ -164,6 +172,7 @@ def package(model: Model, groups: Mapping[int, Sequence[Group]], mode: str = "co
             it.
         mode: one of :data:`MODES`.
         target: the name of the target that the groups were chosen for; it is recorded.
+        winograd: whether the delegate may use Winograd's algorithm, whose error is larger.
 
     Raises UsageError for an unknown mode.
     """
@@ -182,6 +191,8 @@ def package(model: Model, groups: Mapping[int, Sequence[Group]], mode: str = "co
         graph = Graph(model, index)
         layouts = [_scratch(graph, part) for part in found]
         total = max([total, *(layout["scratch_bytes"] for layout in layouts)])
+        if not winograd:
+            layouts = [{**layout, "winograd": False} for layout in layouts]
         if mode == "plan":
             subgraph = model.subgraphs[index]
             subgraph.operators = _side_by_side(model, subgraph, found, edges[index])

@@ -13,12 +13,13 @@ is reported with its reason.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from litefuse.delegates.chains import merge_chains
 from litefuse.delegates.clusters import add_cells, add_clusters
-from litefuse.delegates.cost import CostModel, Roofline
+from litefuse.delegates.cost import CostModel, Eager, Roofline
 from litefuse.delegates.diamonds import add_attention, add_reductions
+from litefuse.delegates.fast import is_small, why_slow
 from litefuse.delegates.growth import Draft, Plan
 from litefuse.delegates.naming import KINDS, kind_of
 from litefuse.delegates.network import Network
@@ -28,6 +29,7 @@ from litefuse.delegates.targets import Target
 from litefuse.errors import UsageError
 from litefuse.fusions.pipeline import Candidate
 from litefuse.graph.graph import Graph
+from litefuse.schema.enums import TensorType
 
 
 def partition(
@@ -62,7 +64,8 @@ def partition(
     kept = [
         i for i, op in enumerate(network.ops) if graph.is_kept(op) or any(graph.name(t) in keep for t in op.outputs)
     ]
-    _restrict(network, target)
+    slow = set() if isinstance(model, Eager) else _slow(network, target)
+    _restrict(network, target, slow)
     plan = Plan(network, target, model, kept)
     add_attention(plan)
     add_reductions(plan)
@@ -70,10 +73,10 @@ def partition(
     add_prologues(plan)
     merge_chains(plan)
     refused: dict[int, Candidate] = {}
-    _give_up(plan, disable, refused)
+    _give_up(plan, disable, slow, refused)
     add_clusters(plan)
     add_cells(plan)
-    _give_up(plan, disable, refused)
+    _give_up(plan, disable, slow, refused)
     for draft in sorted(plan.drafts.values(), key=lambda d: min(d.members)):
         result.regions.append(_region(plan, draft))
     for i, reason in enumerate(network.reasons):
@@ -91,8 +94,18 @@ def _names(given: Iterable[str], known: set[str], what: str) -> frozenset[str]:
     return names
 
 
-def _restrict(network: Network, target: Target) -> None:
-    """Leaves out what the target has no types for."""
+def _slow(network: Network, target: Target) -> set[int]:
+    """The operators that only the delegate's reference kernels could run; none where floats run in no region at all.
+
+    Targets without floats have kernels of their own for the integers that they are for.
+    """
+    if TensorType.FLOAT32.name not in target.types:
+        return set()
+    return {i for i, reason in enumerate(network.reasons) if reason is None and why_slow(network, i) is not None}
+
+
+def _restrict(network: Network, target: Target, slow: Collection[int]) -> None:
+    """Leaves out what the target has no types or no fast kernels for."""
     for i, op in enumerate(network.ops):
         if network.reasons[i] is not None:
             continue
@@ -100,16 +113,23 @@ def _restrict(network: Network, target: Target) -> None:
         wrong = next((t for t in types if t not in target.types), None)
         if wrong is not None:
             network.reasons[i] = f"{network.graph.kind(op).name} of {wrong} does not run in regions on {target.name}"
+        elif i in slow and not is_small(network, i):
+            network.reasons[i] = why_slow(network, i)
 
 
-def _give_up(plan: Plan, disable: frozenset[str], refused: dict[int, Candidate]) -> None:
+def _give_up(plan: Plan, disable: frozenset[str], slow: Collection[int], refused: dict[int, Candidate]) -> None:
     """Takes back the drafts that do not pay or are not wanted, with the reason."""
     network = plan.network
     todo = list(plan.drafts.items())
     while todo:
         number, draft = todo.pop()
         kind = kind_of(network, draft.members, draft.prologue)
-        reason = f"regions of kind {kind} are switched off" if kind in disable else plan.why_not(draft)
+        if kind in disable:
+            reason: str | None = f"regions of kind {kind} are switched off"
+        elif all(i in slow for i in draft.members):
+            reason = "the delegate has no fast kernel for any of its operators"
+        else:
+            reason = plan.why_not(draft)
         if reason is None:
             continue
         plan.drop(number)

@@ -46,6 +46,7 @@ def load(
     *,
     threads: int = 0,
     backend: str = "cpu",
+    winograd: bool = True,
     verbose: bool = False,
     profile: bool = False,
     runtime_name: str | None = None,
@@ -54,7 +55,10 @@ def load(
 
     Args:
         threads: threads that a region may use; 0 for as many as the interpreter has.
-        backend: what runs the regions; there is `cpu`.
+        backend: what runs the regions: `cpu`, with vector kernels where there are such, or `reference`, with kernels
+            that are slow and equal to TFLite's reference kernels to the bit.
+        winograd: whether 3x3 convolutions may be computed by Winograd's algorithm, where the file lets it be used too;
+            its error is at most 1e-5 of the largest output of a convolution.
         verbose: say on standard error what is claimed and what is left to the runtime, with the reason.
         profile: measure the time of every operator inside the regions; :func:`report` tells it.
         runtime_name: `ai-edge-litert`, `tflite-runtime` or `tensorflow`; by default the first that is installed.
@@ -64,7 +68,8 @@ def load(
         UsageError: the delegate does not take an option.
     """
     found = runtime(runtime_name)
-    options = {"threads": threads, "backend": backend, "verbose": int(bool(verbose)), "profile": int(bool(profile))}
+    flags = {"winograd": winograd, "verbose": verbose, "profile": profile}
+    options = {"threads": threads, "backend": backend, **{key: int(bool(on)) for key, on in flags.items()}}
     path = library()
     try:
         return found.module.load_delegate(str(path), {key: str(value) for key, value in options.items()})
@@ -78,8 +83,10 @@ def load(
 def report(delegate: Any) -> dict[str, Any]:
     """What a delegate has claimed and what not, with times if it profiles.
 
-    Returns a dictionary with `backend`, `description`, `regions` (each with `name`, `position`, `operators`,
-    `scratch_bytes`, `follows_plan`, and with `profile` also `runs` and `times`) and `refused` (`what`, `reason`).
+    Returns a dictionary with `backend`, `description`, `packing` (of the whole process: `bytes` of packed weights that
+    are held, `milliseconds` that packing took, `packed` matrices, and how many were `shared`), `regions` (each with
+    `name`, `position`, `operators`, `slow_operators` among them, which only reference kernels run, `scratch_bytes`,
+    `follows_plan`, and with `profile` also `runs` and `times`) and `refused` (`what`, `reason`).
     """
     handle = _pointer(delegate)
     dll = _functions(library())

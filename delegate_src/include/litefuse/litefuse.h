@@ -5,7 +5,10 @@
  *
  * Options (keys and values are strings):
  *   threads   threads that a region may use; 0, the default, for as many as the runtime recommends
- *   backend   what runs the regions: cpu
+ *   backend   what runs the regions: cpu, the default, with vector kernels where there are such; or reference, with
+ *             kernels that are slow and equal to TFLite's reference kernels to the bit
+ *   winograd  0 to keep from Winograd's algorithm for 3x3 convolutions, whose error is larger (at most 1e-5 of the
+ *             largest output of a convolution); 1, the default, lets it be used where the file does too
  *   verbose   1 to say on standard error what is claimed and what is not
  *   profile   1 to measure the time of every operator inside the regions
  */
@@ -35,11 +38,15 @@ LITEFUSE_EXPORT void tflite_plugin_destroy_delegate(TfLiteDelegate* delegate);
 
 /* What the delegate has claimed and what not, as JSON:
  *   {"backend": "cpu", "description": "...",
- *    "regions": [{"name": "litefuse.conv_epilogue", "position": 3, "operators": 4, "scratch_bytes": 4096,
- *                 "follows_plan": true, "runs": 10, "times": [{"operator": "CONV_2D #0 `x`", "nanoseconds": 1}]}],
+ *    "packing": {"bytes": 65536, "milliseconds": 1.25, "packed": 12, "shared": 3},
+ *    "regions": [{"name": "litefuse.conv_epilogue", "position": 3, "operators": 4, "slow_operators": 0,
+ *                 "scratch_bytes": 4096, "follows_plan": true, "runs": 10,
+ *                 "times": [{"operator": "CONV_2D #0 `x`", "nanoseconds": 1}]}],
  *    "refused": [{"what": "litefuse.softmax #7", "reason": "..."}]}
- * `position` is the operator of the graph that the region took the place of (of a plan, the first); `runs` and `times`
- * are there with the option `profile`. Writes at most `size` bytes, zero included, and returns the length of the whole
+ * `packing` is about the whole process: the bytes of packed weights that are held now, the time that packing has taken,
+ * how many matrices were packed, and how many times one was there already. `position` is the operator of the graph that
+ * the region took the place of (of a plan, the first); `slow_operators` are those that run in reference kernels, since
+ * there is no fast one for their types and shapes; `runs` and `times` are there with the option `profile`. Writes at most `size` bytes, zero included, and returns the length of the whole
  * text. */
 LITEFUSE_EXPORT size_t litefuse_delegate_report(const TfLiteDelegate* delegate, char* text, size_t size);
 

@@ -8,6 +8,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/simd/depthwise.cc"
 #include <hwy/foreach_target.h>
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include "kernels/simd/lanes-inl.h"
@@ -124,8 +125,23 @@ void fast_block(const DepthwiseRow& row, ptrdiff_t x, ptrdiff_t begin, ptrdiff_t
   float* HWY_RESTRICT out = row.out + x * out_pixel;
   const float* HWY_RESTRICT w = row.weights + begin * (1 + kSize * kSize);
   const Epilogue epilogue{row.min, row.max, row.slopes};
+  // The pixels of the next block of columns are fetched meanwhile, a few lines of the cache with each vector of channels:
+  // blocks jump from pixel to pixel in a way that processors do not foresee. Rows that the last output row had, too, are
+  // near.
+  constexpr ptrdiff_t kLine = 64 / sizeof(float);
+  constexpr int kFirstNew = std::max(kSize - kStride, 0);
+  constexpr int kFetched = std::max<int>(kCount * kStride * static_cast<int>(kStep) / static_cast<int>(kLine), 1);
+  const float* fetched[kSize - kFirstNew];
+  for (int ky = kFirstNew; ky < kSize; ++ky) fetched[ky - kFirstNew] = rows[ky] + kCount * kStride * pixel + begin;
   for (ptrdiff_t next = begin; next < end; next += kStep) {
     const ptrdiff_t c = std::min(next, last);
+    if (row.far) {
+      for (int ky = kFirstNew; ky < kSize; ++ky) {
+#pragma GCC unroll 8
+        for (int i = 0; i < kFetched; ++i) hwy::Prefetch(fetched[ky - kFirstNew] + i * kLine);
+        fetched[ky - kFirstNew] += kFetched * kLine;
+      }
+    }
     V sum[kCount];
     const V bias = hn::Load(d, w);
     w += kStep;

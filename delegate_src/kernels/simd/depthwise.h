@@ -29,6 +29,7 @@ struct DepthwiseRow {
   // For each row of the filter, where its first tap for output 0 lies (in a padded row that is left of the image).
   const float* const* rows = nullptr;
   ptrdiff_t pixel = 0;      // floats from one input pixel to the next
+  bool far = false;         // whether the input is probably not in a near cache: it is fetched ahead
   int32_t stride = 1;       // input pixels from one output to the next
   int32_t dilation = 1;     // input pixels from one tap to the next
   int32_t outputs = 0;      // all of whose taps can be read

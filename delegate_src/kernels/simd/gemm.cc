@@ -10,38 +10,38 @@
 #include <utility>
 
 #include "kernels/simd/gemm.h"
+#include "kernels/simd/lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace litefuse {
 namespace HWY_NAMESPACE {
 namespace {
 
-namespace hn = hwy::HWY_NAMESPACE;
 using D = hn::ScalableTag<float>;
 using V = hn::Vec<D>;
 
-constexpr int kLanes = static_cast<int>(hn::MaxLanes(D()));
+constexpr int kVectorLanes = static_cast<int>(hn::MaxLanes(D()));
 // NEON multiplies by one lane of a register, so that four elements of a row of A come with one load.
-constexpr bool kByLane = HWY_ARCH_ARM_A64 && kLanes == 4;
+constexpr bool kByLane = HWY_ARCH_ARM_A64 && kVectorLanes == 4;
 
 // Panels are two vectors wide. If the number of vectors is odd, one panel is wider, where the registers hold a tile of
 // it that keeps the multipliers busy, or else narrower.
-constexpr int kOddPanel = kLanes >= 8 ? 3 : 1;
+constexpr int kOddPanel = kVectorLanes >= 8 ? 3 : 1;
 
 // The rows of the largest tile of a panel. A tile needs 8 sums at least to hide the latency of a multiply-add (4 cycles
 // on two pipes), should load little for each of them, and has to leave registers for the operands.
 constexpr int tile_rows(int vectors) {
-  if (kLanes == 16) return vectors == 3 ? 8 : 12;
-  if (kLanes == 8) return vectors == 3 ? 4 : vectors == 2 ? 6 : 8;
+  if (kVectorLanes == 16) return vectors == 3 ? 8 : 12;
+  if (kVectorLanes == 8) return vectors == 3 ? 4 : vectors == 2 ? 6 : 8;
   if (kByLane) return 8;
-  if (kLanes == 1) return 2;  // not meant to be fast
+  if (kVectorLanes == 1) return 2;  // not meant to be fast
   return vectors == 1 ? 8 : 4;
 }
 
 // Weights of this size stay in the first cache together with a few rows of A and C, and the rows are walked in blocks of
 // kRowBlock, each through all panels: then rows of A and C are touched once.
 constexpr size_t kSmallWeights = 16 * 1024;
-constexpr int kRowBlock = kLanes >= 8 ? 24 : 16;
+constexpr int kRowBlock = kVectorLanes >= 8 ? 24 : 16;
 
 struct Strip {
   const float* const* a = nullptr;  // the pointers of its first row; those of the next segment are a_segment further
@@ -67,19 +67,6 @@ void advance(int32_t rows, Strip* strip) {
   if (strip->residual != nullptr) strip->residual += rows;
 }
 
-// A NaN stays one: maxps and minps give their second operand then.
-HWY_INLINE V clamp(V min, V max, V x) {
-#if HWY_ARCH_X86 && HWY_TARGET != HWY_EMU128 && HWY_TARGET != HWY_SCALAR
-  return hn::Min(max, hn::Max(min, x));
-#elif HWY_ARCH_ARM_A64 && HWY_TARGET != HWY_EMU128 && HWY_TARGET != HWY_SCALAR
-  // Not Highway's Max, which is fmaxnm: that drops a NaN.
-  return V(vminq_f32(max.raw, vmaxq_f32(min.raw, x.raw)));
-#else
-  x = hn::IfThenElse(hn::Lt(x, min), min, x);
-  return hn::IfThenElse(hn::Gt(x, max), max, x);
-#endif
-}
-
 // Stores the first `count` lanes, less than all, by halves.
 template <class DT>
 HWY_INLINE void store_some(hn::Vec<DT> x, DT d, int count, float* to) {
@@ -101,8 +88,8 @@ HWY_INLINE void store_some(hn::Vec<DT> x, DT d, int count, float* to) {
 
 // Loads `count` floats, of which there may be none, or more than a vector.
 HWY_INLINE V load_some(const float* from, int count) {
-  if (count >= kLanes) return hn::LoadU(D(), from);
-  HWY_ALIGN float buffer[kLanes] = {};
+  if (count >= kVectorLanes) return hn::LoadU(D(), from);
+  HWY_ALIGN float buffer[kVectorLanes] = {};
   for (int i = 0; i < count; ++i) buffer[i] = from[i];
   return hn::Load(D(), buffer);
 }
@@ -119,19 +106,19 @@ HWY_NOINLINE void finish_partial(const Strip& t, const float* sums, float* const
   const V residual_min = hn::Set(d, t.residual_min);
   const V residual_max = hn::Set(d, t.residual_max);
   for (int j = 0; j < vectors; ++j) {
-    const int first = j * kLanes;
+    const int first = j * kVectorLanes;
     const int count = t.columns - first;
     if (count <= 0) return;
     const V slope = t.slopes != nullptr ? load_some(t.slopes + first, count) : hn::Zero(d);
     for (int i = 0; i < rows; ++i) {
-      V x = hn::Load(d, sums + (i * vectors + j) * kLanes);
-      x = t.slopes != nullptr ? prelu(slope, x) : clamp(min, max, x);
+      V x = hn::Load(d, sums + (i * vectors + j) * kVectorLanes);
+      x = t.slopes != nullptr ? prelu(slope, x) : clamp(x, min, max);
       if (residual != nullptr) {
         x = hn::Add(x, load_some(residual[i] + t.offset + first, count));
-        x = clamp(residual_min, residual_max, x);
+        x = clamp(x, residual_min, residual_max);
       }
       float* to = c[i] + t.offset + first;
-      if (count >= kLanes) {
+      if (count >= kVectorLanes) {
         hn::StoreU(x, d, to);
       } else {
         store_some(x, d, count, to);
@@ -146,9 +133,9 @@ HWY_INLINE void multiply_lane(const V (&a)[kRows], const float* (&b)[kPanels], V
   constexpr int kVectors = kSums / kPanels;
   V row[kSums];
   HWY_UNROLL(16)
-  for (int j = 0; j < kSums; ++j) row[j] = hn::Load(D(), b[j / kVectors] + j % kVectors * kLanes);
+  for (int j = 0; j < kSums; ++j) row[j] = hn::Load(D(), b[j / kVectors] + j % kVectors * kVectorLanes);
   HWY_UNROLL(16)
-  for (int p = 0; p < kPanels; ++p) b[p] += kVectors * kLanes;
+  for (int p = 0; p < kPanels; ++p) b[p] += kVectors * kVectorLanes;
   HWY_UNROLL(16)
   for (int i = 0; i < kRows; ++i) {
     HWY_UNROLL(16)
@@ -172,7 +159,7 @@ HWY_NOINLINE void run_tiles(const Strip& strip, int32_t tiles) {
   const ptrdiff_t offset = strip.offset;
   const ptrdiff_t length = strip.segment_length;
   const int32_t segments = strip.segments;
-  const bool whole = strip.columns == kSums * kLanes;
+  const bool whole = strip.columns == kSums * kVectorLanes;
   const bool has_clamp = strip.clamp;
   const float* const weights = strip.weights;
 
@@ -183,12 +170,12 @@ HWY_NOINLINE void run_tiles(const Strip& strip, int32_t tiles) {
     V sum[kRows][kSums];
     HWY_UNROLL(16)
     for (int j = 0; j < kSums; ++j) {
-      const V bias = hn::Load(d, b[j / kVectors] + j % kVectors * kLanes);
+      const V bias = hn::Load(d, b[j / kVectors] + j % kVectors * kVectorLanes);
       HWY_UNROLL(16)
       for (int i = 0; i < kRows; ++i) sum[i][j] = bias;
     }
     HWY_UNROLL(16)
-    for (int p = 0; p < kPanels; ++p) b[p] += kVectors * kLanes;
+    for (int p = 0; p < kPanels; ++p) b[p] += kVectors * kVectorLanes;
 
     if (residual != nullptr) {
       HWY_UNROLL(16)
@@ -220,9 +207,9 @@ HWY_NOINLINE void run_tiles(const Strip& strip, int32_t tiles) {
       for (; k < length; ++k) {
         V row[kSums];
         HWY_UNROLL(16)
-        for (int j = 0; j < kSums; ++j) row[j] = hn::Load(d, b[j / kVectors] + j % kVectors * kLanes);
+        for (int j = 0; j < kSums; ++j) row[j] = hn::Load(d, b[j / kVectors] + j % kVectors * kVectorLanes);
         HWY_UNROLL(16)
-        for (int p = 0; p < kPanels; ++p) b[p] += kVectors * kLanes;
+        for (int p = 0; p < kPanels; ++p) b[p] += kVectors * kVectorLanes;
         HWY_UNROLL(16)
         for (int i = 0; i < kRows; ++i) {
           const V x = hn::Set(d, a[i][k]);
@@ -233,11 +220,11 @@ HWY_NOINLINE void run_tiles(const Strip& strip, int32_t tiles) {
     }
 
     if (HWY_UNLIKELY(!whole)) {
-      HWY_ALIGN float buffer[kRows * kSums * kLanes];
+      HWY_ALIGN float buffer[kRows * kSums * kVectorLanes];
       HWY_UNROLL(16)
       for (int i = 0; i < kRows; ++i) {
         HWY_UNROLL(16)
-        for (int j = 0; j < kSums; ++j) hn::Store(sum[i][j], d, buffer + (i * kSums + j) * kLanes);
+        for (int j = 0; j < kSums; ++j) hn::Store(sum[i][j], d, buffer + (i * kSums + j) * kVectorLanes);
       }
       finish_partial(strip, buffer, c_rows, residual, kRows, kSums);
     } else {
@@ -247,12 +234,12 @@ HWY_NOINLINE void run_tiles(const Strip& strip, int32_t tiles) {
         HWY_UNROLL(16)
         for (int i = 0; i < kRows; ++i) {
           HWY_UNROLL(16)
-          for (int j = 0; j < kSums; ++j) sum[i][j] = clamp(min, max, sum[i][j]);
+          for (int j = 0; j < kSums; ++j) sum[i][j] = clamp(sum[i][j], min, max);
         }
       } else if (slopes != nullptr) {
         HWY_UNROLL(16)
         for (int j = 0; j < kSums; ++j) {
-          const V slope = hn::LoadU(d, slopes + j * kLanes);
+          const V slope = hn::LoadU(d, slopes + j * kVectorLanes);
           HWY_UNROLL(16)
           for (int i = 0; i < kRows; ++i) sum[i][j] = prelu(slope, sum[i][j]);
         }
@@ -262,7 +249,7 @@ HWY_NOINLINE void run_tiles(const Strip& strip, int32_t tiles) {
         for (int i = 0; i < kRows; ++i) {
           const float* row = residual[i] + offset;
           HWY_UNROLL(16)
-          for (int j = 0; j < kSums; ++j) sum[i][j] = hn::Add(sum[i][j], hn::LoadU(d, row + j * kLanes));
+          for (int j = 0; j < kSums; ++j) sum[i][j] = hn::Add(sum[i][j], hn::LoadU(d, row + j * kVectorLanes));
         }
         if (strip.residual_clamp) {
           const V min = hn::Set(d, strip.residual_min);
@@ -270,7 +257,7 @@ HWY_NOINLINE void run_tiles(const Strip& strip, int32_t tiles) {
           HWY_UNROLL(16)
           for (int i = 0; i < kRows; ++i) {
             HWY_UNROLL(16)
-            for (int j = 0; j < kSums; ++j) sum[i][j] = clamp(min, max, sum[i][j]);
+            for (int j = 0; j < kSums; ++j) sum[i][j] = clamp(sum[i][j], min, max);
           }
         }
       }
@@ -278,7 +265,7 @@ HWY_NOINLINE void run_tiles(const Strip& strip, int32_t tiles) {
       for (int i = 0; i < kRows; ++i) {
         float* row = c_rows[i] + offset;
         HWY_UNROLL(16)
-        for (int j = 0; j < kSums; ++j) hn::StoreU(sum[i][j], d, row + j * kLanes);
+        for (int j = 0; j < kSums; ++j) hn::StoreU(sum[i][j], d, row + j * kVectorLanes);
       }
     }
     a_rows += kRows;
@@ -346,7 +333,7 @@ void place(const GemmCall& call, const Panel& panel, int panels, Strip* strip) {
   strip->weights = call.weights + panel.offset;
   strip->offset = call.c_offset + panel.first;
   strip->slopes = call.epilogue.slopes == nullptr ? nullptr : call.epilogue.slopes + panel.first;
-  strip->columns = std::min(panels * panel.vectors * kLanes, call.layout->columns - panel.first);
+  strip->columns = std::min(panels * panel.vectors * kVectorLanes, call.layout->columns - panel.first);
 }
 
 void run(const GemmCall& call) {
@@ -407,14 +394,14 @@ GemmLayout layout(int32_t depth, int32_t columns) {
   GemmLayout layout;
   layout.depth = depth;
   layout.columns = columns;
-  layout.lanes = kLanes;
-  int32_t vectors = (columns + kLanes - 1) / kLanes;
+  layout.lanes = kVectorLanes;
+  int32_t vectors = (columns + kVectorLanes - 1) / kVectorLanes;
   int32_t first = 0;
   layout.panels.reserve(static_cast<size_t>(vectors / 2 + 1));
   const auto add = [&](int32_t width) {
     layout.panels.push_back({first, width, layout.floats});
-    layout.floats += static_cast<size_t>(width * kLanes) * static_cast<size_t>(depth + 1);
-    first += width * kLanes;
+    layout.floats += static_cast<size_t>(width * kVectorLanes) * static_cast<size_t>(depth + 1);
+    first += width * kVectorLanes;
     vectors -= width;
   };
   if (vectors % 2 != 0 && vectors >= kOddPanel && kOddPanel == 3) add(3);
@@ -462,10 +449,10 @@ void load_weights(const GemmWeights& weights, ptrdiff_t at, ptrdiff_t stride, in
 }
 
 void pack(const GemmLayout& layout, const GemmWeights& weights, float* to) {
-  constexpr int kMostColumns = 3 * kLanes;
+  constexpr int kMostColumns = 3 * kVectorLanes;
   constexpr int kBlock = 64;
   for (const Panel& panel : layout.panels) {
-    const int width = panel.vectors * kLanes;
+    const int width = panel.vectors * kVectorLanes;
     const int columns = std::min(width, layout.columns - panel.first);
     float* out = to + panel.offset;
     for (int j = 0; j < width; ++j) {

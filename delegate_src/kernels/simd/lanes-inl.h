@@ -39,9 +39,9 @@ HWY_INLINE void with_lanes(int32_t channels, const F& f) {
   return f(hn::CappedTag<float, 1>());
 }
 
-// Max and min that give x if it is NaN, and NaN or x if `other` is. x86's give their second operand if any is NaN. On
-// NEON it takes another instruction than that of Highway's Max, which gives the operand that is a number; the emulated
-// ones do that, too.
+// Max and min that give x if it is NaN, and NaN or x if `other` is. x86's give their second operand if any is NaN. NEON
+// has instructions that give NaN if any is; Highway's Max is another one, which gives the operand that is a number, as
+// its emulation does.
 #if HWY_ARCH_ARM_A64 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 HWY_INLINE float32x4_t raw_max(float32x4_t a, float32x4_t b) { return vmaxq_f32(a, b); }
 HWY_INLINE float32x2_t raw_max(float32x2_t a, float32x2_t b) { return vmax_f32(a, b); }
@@ -51,7 +51,7 @@ HWY_INLINE float32x2_t raw_min(float32x2_t a, float32x2_t b) { return vmin_f32(a
 
 template <class V>
 HWY_INLINE V max_or_nan(V x, V other) {
-#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
+#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128 || !(HWY_ARCH_X86 || HWY_ARCH_ARM_A64)
   return hn::IfThenElse(hn::Lt(x, other), other, x);
 #elif HWY_ARCH_ARM_A64
   return V(raw_max(other.raw, x.raw));
@@ -62,7 +62,7 @@ HWY_INLINE V max_or_nan(V x, V other) {
 
 template <class V>
 HWY_INLINE V min_or_nan(V x, V other) {
-#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
+#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128 || !(HWY_ARCH_X86 || HWY_ARCH_ARM_A64)
   return hn::IfThenElse(hn::Gt(x, other), other, x);
 #elif HWY_ARCH_ARM_A64
   return V(raw_min(other.raw, x.raw));

@@ -35,6 +35,8 @@
 
 #include <hwy/highway.h>
 
+#include "kernels/simd/lanes-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace litefuse {
 namespace HWY_NAMESPACE {
@@ -149,25 +151,28 @@ HWY_INLINE Wide<V, kCount> ShiftRight(const Wide<V, kCount>& x) {
 
 }  // namespace op
 
-// Max and min of which a NaN comes out if the second operand is one: so do x86's instructions, whereas Highway has the
-// other operand come out on Arm (fmaxnm) and in its emulation.
-constexpr bool kSecondNanStays = HWY_ARCH_X86 && !kEmulated;
-
+// max_or_nan() and min_or_nan() of lanes-inl.h, for several vectors, too.
 template <class D, class V>
 HWY_INLINE V max_keeping_nan(D, hn::Vec<D> limit, V x) {
-  if constexpr (!kSecondNanStays) {
-    return op::IfThenElse(op::Lt(x, limit), limit, x);
+  if constexpr (op::count_of<V>() == 0) {
+    return max_or_nan(x, limit);
   } else {
-    return op::Max(limit, x);
+    V y;
+    HWY_UNROLL(4)
+    for (size_t i = 0; i < op::count_of<V>(); ++i) y.v[i] = max_or_nan(x.v[i], limit);
+    return y;
   }
 }
 
 template <class D, class V>
 HWY_INLINE V min_keeping_nan(D, hn::Vec<D> limit, V x) {
-  if constexpr (!kSecondNanStays) {
-    return op::IfThenElse(op::Gt(x, limit), limit, x);
+  if constexpr (op::count_of<V>() == 0) {
+    return min_or_nan(x, limit);
   } else {
-    return op::Min(limit, x);
+    V y;
+    HWY_UNROLL(4)
+    for (size_t i = 0; i < op::count_of<V>(); ++i) y.v[i] = min_or_nan(x.v[i], limit);
+    return y;
   }
 }
 

@@ -61,7 +61,8 @@ class Conv final : public Stage {
     pointwise_ = p_.y.filter == 1 && p_.x.filter == 1 && p_.y.pad_before == 0 && p_.x.pad_before == 0;
     // A row of the window is one piece if its pixels lie next to each other.
     by_rows_ = p_.groups == 1 && p_.x.dilation == 1 && !p_.sliced;
-    segments_ = pointwise_ ? 1 : by_rows_ ? p_.y.filter : p_.y.filter * p_.x.filter;
+    segments_ =
+        pointwise_ ? (p_.piece > 0 ? p_.depth / p_.piece : 1) : (by_rows_ ? p_.y.filter : p_.y.filter * p_.x.filter);
   }
 
   bool pack() {
@@ -88,7 +89,9 @@ class Conv final : public Stage {
     return true;
   }
 
-  Span needs(size_t input, Span rows) const override { return input == 0 ? window_rows(p_.y, rows) : rows; }
+  Span needs(size_t input, Span rows) const override {
+    return input == 0 && !pointwise_local() ? window_rows(p_.y, rows) : rows;
+  }
   int32_t wants_left(size_t input) const override { return input == 0 ? columns_before(p_.x) : 0; }
   int32_t wants_right(size_t input) const override { return input == 0 ? columns_behind(p_.x) : 0; }
   size_t weight_bytes() const override { return at(filter_elements(p_)) * sizeof(float); }
@@ -118,7 +121,8 @@ class Conv final : public Stage {
     if (count == 0) return;
     auto** const a = static_cast<const float**>(scratch);
     auto** const c = behind(scratch, at(count) * at(segments_));
-    point_at_inputs(in, rows, a);
+    const Rows* const residual = inputs + (p_.piece > 0 ? point_at_pieces(inputs, rows, a) : 1);
+    if (p_.piece == 0) point_at_inputs(in, rows, a);
     size_t m = 0;
     for (int32_t y = rows.begin; y < rows.end; ++y) {
       float* to = out.at(y);
@@ -129,8 +133,8 @@ class Conv final : public Stage {
       auto** const r = const_cast<const float**>(c + count);
       m = 0;
       for (int32_t y = rows.begin; y < rows.end; ++y) {
-        const float* from = inputs[1].at(y);
-        for (int32_t x = 0; x < width; ++x, from += inputs[1].pixel) r[m++] = from;
+        const float* from = residual->at(y);
+        for (int32_t x = 0; x < width; ++x, from += residual->pixel) r[m++] = from;
       }
       call.epilogue.residual = r;
     }
@@ -154,6 +158,22 @@ class Conv final : public Stage {
   }
 
  private:
+  bool pointwise_local() const { return pointwise_ && p_.y.stride == 1; }
+
+  // Returns how many inputs there are besides the residual.
+  size_t point_at_pieces(const Rows* inputs, Span rows, const float** a) const {
+    size_t i = 0;
+    for (int32_t channel = 0; channel < p_.depth; channel += inputs[i++].channels) {
+      for (int32_t first = 0; first < inputs[i].channels; first += p_.piece) {
+        for (int32_t y = rows.begin; y < rows.end; ++y) {
+          const float* from = inputs[i].at(y) + first;
+          for (int32_t x = 0; x < p_.x.out; ++x, from += inputs[i].pixel) *a++ = from;
+        }
+      }
+    }
+    return i;
+  }
+
   void point_at_inputs(const Rows& in, Span rows, const float** a) const {
     const ptrdiff_t step = p_.x.stride * in.pixel;
     const int32_t width = p_.x.out;

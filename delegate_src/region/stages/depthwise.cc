@@ -53,6 +53,8 @@ class Depthwise final : public Stage {
     const int64_t last = p_.x.origin(p_.x.out - 1) + int64_t{p_.x.filter - 1} * p_.x.dilation;
     return static_cast<int32_t>(std::max<int64_t>(last + 1 - p_.x.in, 0));
   }
+  // Pixels at the edge are computed one by one: with a large window they would take more time than a copy.
+  bool needs_padding() const override { return p_.x.filter > 3 && p_.x.stride == 1; }
   size_t weight_bytes() const override { return layout_.floats * sizeof(float); }
   double work(const Image& output) const override {
     return static_cast<double>(output.row()) * p_.y.filter * p_.x.filter * 2;
@@ -76,6 +78,7 @@ class Depthwise final : public Stage {
     row.weights = weights_->data();
     row.rows = lines;
     row.pixel = in.pixel;
+    row.far = in.far;
     row.stride = p_.x.stride;
     row.dilation = p_.x.dilation;
     row.outputs = end - begin;

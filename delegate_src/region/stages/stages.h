@@ -37,6 +37,8 @@ struct ConvStageParams {
   Filter filter;        // OHWI
   Epilogue epilogue;
   bool sliced = false;  // whether the input is a part of wider pixels
+  int32_t piece = 0;    // unless 0, the channels come from several inputs (a pointwise convolution of their
+                        // concatenation), each in pieces of so many; the residual is the last input
 };
 // CONV_2D and FULLY_CONNECTED. Inputs: the image, and the residual if the epilogue has one. nullptr when there is no
 // memory for the packed weights.

@@ -1,0 +1,213 @@
+"""Which operators the delegate has fast kernels for.
+
+This is what `cover` in `delegate_src/region/lowering.cc`, and what it calls, decides for operators by themselves; the
+functions below have the names of those there, and must say the same (`tests/test_delegates_fast.py` compares them with
+the delegate's own report). What is not covered runs in the reference kernels, which are right and slow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+
+import numpy as np
+
+from litefuse.delegates.kinds import POOLS
+from litefuse.delegates.network import Network
+from litefuse.graph.graph import OperatorKind
+from litefuse.schema.enums import TensorType
+from litefuse.schema.operators import Op
+
+SMALL = 4096
+"""The time of an operator that computes so many elements, or sums so many products, does not matter."""
+
+_UNARY = frozenset(
+    {
+        Op.LEAKY_RELU, Op.ELU, Op.LOGISTIC, Op.TANH, Op.GELU, Op.HARD_SWISH, Op.EXP, Op.LOG, Op.SQRT, Op.RSQRT,
+        Op.SQUARE, Op.ABS, Op.NEG, Op.SIGN, Op.FLOOR, Op.CEIL, Op.ROUND, Op.SIN, Op.COS, Op.RELU, Op.RELU6,
+        Op.RELU_N1_TO_1, Op.RELU_0_TO_1,
+    }
+)  # fmt: skip
+_BINARY = frozenset({Op.ADD, Op.SUB, Op.MUL, Op.DIV, Op.MAXIMUM, Op.MINIMUM, Op.SQUARED_DIFFERENCE, Op.POW, Op.PRELU})
+_QUANTIZED = frozenset({TensorType.INT8, TensorType.UINT8, TensorType.INT16})
+# Parts that CONCATENATION and SPLIT may have.
+_MOST_PARTS = 16
+# What is counted in 32 bits.
+_MOST_ELEMENTS = 2**31 - 1
+
+Shape = tuple[int, ...]
+
+
+def why_slow(network: Network, i: int) -> str | None:
+    """Why the delegate has no fast kernel for an operator that it supports; None when it has.
+
+    Unknown dimensions count as in the file, which is 1: with others there may be none, or there may be one.
+    """
+    what = _Operator(network, i).why_slow()
+    return None if what is None else f"the delegate has no fast kernel for {network.kinds[i].name}{what}"
+
+
+def is_small(network: Network, i: int) -> bool:
+    """Whether an operator's time does not matter, so that a slow kernel will do.
+
+    That is for what stands between operators on floats. None of those on quantised numbers counts as small: regions of
+    them would hold nothing else.
+    """
+    from litefuse.delegates.cost import macs  # which needs more of this package
+
+    op = network.ops[i]
+    tensors = [t for t in (*op.inputs, *op.outputs) if t >= 0]
+    if any(network.graph.type(t) in _QUANTIZED for t in tensors):
+        return False
+    return max(macs(network, i), *map(network.elements, tensors)) <= SMALL
+
+
+def kinds() -> frozenset[OperatorKind]:
+    """The operators for which there are fast kernels, if not for all their shapes and attributes."""
+    return _UNARY | _BINARY | _COVERS.keys()
+
+
+class _Operator:
+    """One operator with the shapes of its tensors."""
+
+    def __init__(self, network: Network, i: int) -> None:
+        self.graph = network.graph
+        self.op, self.kind = network.ops[i], network.kinds[i]
+        self.options = self.op.builtin_options
+        self.shape, self.elements = network.shape, network.elements
+        self.flowing = frozenset(network.ins[i])
+
+    def is_constant(self, tensor: int) -> bool:
+        return tensor not in self.flowing
+
+    def why_slow(self) -> str | None:
+        """What to say behind the operator's name; None when there is a kernel."""
+        if not any(self.elements(t) for t in self.op.outputs if t >= 0):
+            return None  # there is nothing to compute
+        wrong = self.not_float()
+        if wrong is not None:
+            name = getattr(wrong, "name", str(wrong))
+            return f" of {name}" if self.graph.type(self.op.outputs[0]) == wrong else f" with {name} operands"
+        if not self.is_usable():
+            return " of so many elements, or none"
+        cover = _COVERS.get(self.kind)
+        if cover is not None:
+            return cover(self)
+        return self.elementwise()
+
+    def not_float(self) -> TensorType | None:
+        """The type of a tensor that is not of floats; constants that say where or what shape may be INT32."""
+        for t in (*self.op.outputs, *self.op.inputs):
+            if t < 0:
+                continue
+            type = self.graph.type(t)
+            if t in self.op.inputs and self.is_constant(t) and type == TensorType.INT32:
+                continue
+            if type != TensorType.FLOAT32:
+                return type
+        return None
+
+    def is_usable(self) -> bool:
+        """Whether the tensors of floats have elements, and few enough to be counted."""
+        tensors = [t for t in (*self.op.outputs, *self.op.inputs) if t >= 0 and self.graph.is_float(t)]
+        return all(0 < self.elements(t) <= _MOST_ELEMENTS for t in tensors)
+
+    # -- by kind, as in lowering.cc ------------------------------------------------------------------------------
+
+    def always(self) -> None:
+        """Whatever the shapes."""
+
+    def linear(self) -> str | None:
+        slots = (1, 3) if self.kind is Op.TRANSPOSE_CONV else (1, 2)
+        fixed = all(self.is_constant(self.op.inputs[s]) for s in slots if s < len(self.op.inputs))
+        return None if fixed else " with weights that are not constant"
+
+    def depthwise(self) -> str | None:
+        channels, inputs = self.shape(self.op.inputs[1])[3], self.shape(self.op.inputs[0])[3]
+        return self.linear() if channels == inputs else " with a channel multiplier"
+
+    def pad(self) -> str | None:
+        shape, paddings = self.shape(self.op.inputs[0]), self.graph.constant(self.op.inputs[1])
+        if len(shape) != 4:
+            return f" of {len(shape)} dimensions"
+        return " of batches" if paddings is None or paddings.reshape(-1)[:2].any() else None
+
+    def concat(self) -> str | None:
+        rank = len(self.shape(self.op.outputs[0]))
+        if getattr(self.options, "axis", 0) not in (rank - 1, -1):
+            return " along another dimension than the last"
+        return None if len(self.op.inputs) <= _MOST_PARTS else f" of more than {_MOST_PARTS} parts"
+
+    def split(self) -> str | None:
+        rank, axis = len(self.shape(self.op.inputs[1])), self.graph.constant(self.op.inputs[0])
+        if axis is None or int(axis.reshape(-1)[0]) not in (rank - 1, -1):
+            return " along another dimension than the last"
+        return None if len(self.op.outputs) <= _MOST_PARTS else f" into more than {_MOST_PARTS} parts"
+
+    def view(self) -> str | None:
+        before, after = self.shape(self.op.inputs[0]), self.shape(self.op.outputs[0])
+        same = before[-1:] == after[-1:] and len(before) > 0
+        return None if same and not self.is_constant(self.op.inputs[0]) else " that changes the last dimension"
+
+    def reduce(self) -> str | None:
+        shape, axes = self.shape(self.op.inputs[0]), self.graph.constant(self.op.inputs[1])
+        rank = len(shape)
+        if axes is None or self.is_constant(self.op.inputs[0]):
+            return " of a constant"
+        gone = {int(a) % rank for a in np.asarray(axes).reshape(-1)} if rank else set()
+        pixels = rank == 4 and gone == {1, 2}
+        rows = 1 < rank < 4 and gone == {rank - 2} and prod(shape[:-1]) == shape[-2]
+        return None if gone == {rank - 1} or pixels or rows else f" over dimensions {sorted(gone)} of {rank}"
+
+    def elementwise(self) -> str | None:
+        if self.kind in _UNARY:
+            return self.operands(self.op.inputs[:1])
+        if self.kind in _BINARY:
+            return self.operands(self.op.inputs[:2])
+        return ""
+
+    def operands(self, tensors: Sequence[int]) -> str | None:
+        whole = self.shape(self.op.outputs[0])
+        stretched = [self.is_stretched(self.shape(t), whole) for t in tensors]
+        if None not in stretched and not all(stretched):
+            return None
+        return " with operands that are stretched like " + " and ".join(str(list(self.shape(t))) for t in tensors)
+
+    @staticmethod
+    def is_stretched(small: Shape, large: Shape) -> bool | None:
+        """Whether an operand is stretched to the shape of the output; None when in a way that no kernel knows."""
+        count = prod(small)
+        if count == prod(large):
+            rank = max(len(small), len(large))
+            same = (1,) * (rank - len(small)) + small == (1,) * (rank - len(large)) + large
+            return False if same or count == 1 else None
+        scalar = count == 1
+        channels = small[-1:] == large[-1:] and count == large[-1]
+        pixels = len(small) == len(large) and small[-1] == 1 and small[:-1] == large[:-1]
+        images = len(small) == len(large) == 4 and small == (large[0], 1, 1, large[3])
+        return True if scalar or channels or pixels or images else None
+
+
+_COVERS: dict[OperatorKind, Callable[[_Operator], str | None]] = {
+    Op.CONV_2D: _Operator.linear,
+    Op.DEPTHWISE_CONV_2D: _Operator.depthwise,
+    Op.FULLY_CONNECTED: _Operator.linear,
+    Op.TRANSPOSE_CONV: _Operator.linear,
+    **dict.fromkeys(POOLS, _Operator.always),
+    Op.RESIZE_BILINEAR: _Operator.always,
+    Op.RESIZE_NEAREST_NEIGHBOR: _Operator.always,
+    Op.PAD: _Operator.pad,
+    Op.PADV2: _Operator.pad,
+    Op.CONCATENATION: _Operator.concat,
+    Op.SPLIT: _Operator.split,
+    Op.RESHAPE: _Operator.view,
+    Op.SQUEEZE: _Operator.view,
+    Op.EXPAND_DIMS: _Operator.view,
+    Op.MEAN: _Operator.reduce,
+    Op.SUM: _Operator.reduce,
+    Op.REDUCE_MAX: _Operator.reduce,
+    Op.REDUCE_MIN: _Operator.reduce,
+    Op.SOFTMAX: _Operator.always,
+    Op.LOG_SOFTMAX: _Operator.always,
+    Op.L2_NORMALIZATION: _Operator.always,
+}
