@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from delegate import assert_near, both, outputs_of, packaged, slow_operators, start, through
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from test_delegates_partition import LAYER_NORMS
 
 from litefuse.convert import convert
 from litefuse.delegates.cost import Eager, Roofline
@@ -22,6 +24,7 @@ from litefuse.delegates.targets import target
 from litefuse.errors import UsageError
 from litefuse.graph import Graph
 from litefuse.graph.build import Builder, quantized
+from litefuse.graph.text import from_text
 from litefuse.schema import Model, deepcopy, to_bytes
 from litefuse.schema.enums import ActivationFunctionType, TensorType
 from litefuse.schema.operators import Op
@@ -127,6 +130,16 @@ def test_the_delegate_says_the_same(model: Model, reason: str | None) -> None:
     found = slow_operators(model)
     assert found == ([] if reason is None else [f"the delegate has no fast kernel for {reason}"])
     both(model)  # compares that with the report, and what is computed with the reference kernels
+
+
+@pytest.mark.parametrize("spelling", LAYER_NORMS)
+@pytest.mark.parametrize("closed", [True, False])
+def test_normalisations_have_a_kernel_as_a_whole(spelling: str, closed: bool) -> None:
+    body = LAYER_NORMS[spelling]
+    inner = re.findall(r"(%\w+) = ", body)[-2]
+    model = from_text(f"graph main(%x: f32[1,64,96]) {{ {body} return %y{'' if closed else ', ' + inner} }}")
+    assert closed is False or spelling == "mean of squares" or not slow_operators(model)
+    both(model)
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
@@ -454,8 +467,8 @@ def test_random_chains(data: Any) -> None:
                      [source, draw(st.sampled_from(same))], shape=shape)  # fmt: skip
         elif what == "scale":
             stretched = draw(st.sampled_from([(c,), (1,), (1, 1, 1, c)]))
-            y = b.op(draw(st.sampled_from([Op.ADD, Op.MUL, Op.PRELU])), [source, b.constant(f"s{i}", floats(stretched, i))],
-                     shape=shape)  # fmt: skip
+            factors = b.constant(f"s{i}", floats(stretched, i))
+            y = b.op(draw(st.sampled_from([Op.ADD, Op.MUL, Op.PRELU])), [source, factors], shape=shape)
         elif what == "pool":
             shape = (n, -(-h // 2), -(-w // 2), c)
             y = b.op(draw(st.sampled_from([Op.AVERAGE_POOL_2D, Op.MAX_POOL_2D])), [source], shape=shape,

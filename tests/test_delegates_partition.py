@@ -500,7 +500,8 @@ def test_norm_in_integers_takes_its_conversions_inside() -> None:
           %o: i8[1,64,96]{{scale=0.03, zero=0}} = QUANTIZE(%y)
           return %o
         }}
-        """
+        """,
+        slow=True,
     )
     (region,) = found.regions
     assert region.kind == "layer_norm"
@@ -548,7 +549,8 @@ def test_norm_in_integers_takes_its_conversions_inside() -> None:
 )
 def test_reductions_that_meet_their_input(kind: str, body: str) -> None:
     # The gate by itself saves little, since all pixels have to be read twice.
-    options = {"model": Eager(ARM)} if kind == "squeeze_excite" else {}
+    options: dict[str, object] = {"model": Eager(ARM)} if kind == "squeeze_excite" else {}
+    options["slow"] = kind in ("group_norm", "softmax")
     found = regions_of(f"graph main(%x: f32[1,32,32,64]) {{ {body} return %y, %x }}", **options)
     (region,) = found.regions
     assert region.kind == kind
@@ -585,7 +587,8 @@ def test_attention() -> None:
           %y = TRANSPOSE(%o, i32[4]=(0, 2, 1, 3))
           return %y
         }
-        """
+        """,
+        slow=True,
     )
     (region,) = found.regions
     assert region.kind == "attention"
@@ -628,7 +631,8 @@ def test_elementwise_cluster_and_its_conversions() -> None:
           %o: i8[1,64,64,16]{scale=0.1, zero=0} = QUANTIZE(%c)
           return %o
         }
-        """
+        """,
+        slow=True,
     )
     assert kinds(found) == ["elementwise"]
     assert len(found.regions[0].operators) == 5

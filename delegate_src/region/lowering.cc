@@ -212,6 +212,7 @@ struct Unit {
     kReducePixels,
     kReduceChannels,
     kNorm,
+    kInstanceNorm,
     kOther  // the reference kernel of a single operator
   };
   Type type = Type::kOther;
@@ -236,6 +237,7 @@ struct Unit {
   Reduction reduction = Reduction::kSum;
   RowNorm norm = RowNorm::kSoftmax;
   const float *gamma = nullptr, *beta = nullptr;
+  float epsilon = 0;
 };
 
 bool any_image(const Image& image) { return image.batch == 0; }
@@ -344,7 +346,7 @@ class Units {
       case Kind::kSum:
       case Kind::kReduceMax:
       case Kind::kReduceMin:
-        return row_norm(i, unit) || reduce(i, unit);
+        return row_norm(i, unit) || instance_norm(i, unit) || reduce(i, unit);
       case Kind::kSoftmax:
       case Kind::kLogSoftmax:
       case Kind::kL2Normalization:
@@ -376,6 +378,30 @@ class Units {
     unit->stretches = {Stretch::kNone};
     unit->local = unit->inherits = true;
     unit->result = image_of(shape(finder.output()));
+    return true;
+  }
+
+  // Normalisation over the pixels of each channel, with a clamp behind.
+  bool instance_norm(int32_t i, Unit* unit) const {
+    NormFinder finder(region_, shapes_, readers_, leaves_);
+    finder.over_pixels();
+    if (!finder.find(i)) return false;
+    for (int32_t taken : finder.operators()) {
+      if (taken_[at(taken)] || !is_float(taken)) return false;
+    }
+    unit->type = Unit::Type::kInstanceNorm;
+    unit->gamma = finder.gamma() >= 0 ? constant(finder.gamma()) : nullptr;
+    unit->beta = finder.beta() >= 0 ? constant(finder.beta()) : nullptr;
+    unit->epsilon = finder.epsilon();
+    unit->operators = finder.operators();
+    unit->inputs = {finder.input()};
+    unit->outputs = {finder.output()};
+    unit->wants = {image_of(shape(finder.input()))};
+    unit->stretches = {Stretch::kNone};
+    unit->result = image_of(shape(finder.output()));
+    unit->a = -kInfinity;
+    unit->b = kInfinity;
+    absorb_clamp(unit);
     return true;
   }
 
@@ -753,7 +779,7 @@ class Units {
     return true;
   }
 
-  void absorb_clamp(Unit* unit) {
+  void absorb_clamp(Unit* unit) const {
     if (is_clamped(unit->a, unit->b)) return;
     const int32_t next = only_reader(unit->outputs[0]);
     if (next < 0 || !is_float(next) || !clamp_of(op(next).kind, &unit->a, &unit->b)) return;
@@ -1334,6 +1360,8 @@ class Lowering {
         break;
       case Unit::Type::kReducePixels:
         return emit_reduce_pixels(b, unit, ins[0]);
+      case Unit::Type::kInstanceNorm:
+        return emit_instance_norm(b, unit, ins[0]);
       case Unit::Type::kNorm:
         stage = make_norm_stage(unit.norm, unit.gamma, unit.beta, unit.a);
         break;
@@ -1403,6 +1431,33 @@ class Lowering {
         b.streams[at(t)] = parts[i];
       }
     }
+    return Status();
+  }
+
+  // Means of all pixels, from one for each row.
+  void emit_mean(Builder& b, std::unique_ptr<Stage> each_row, std::vector<int> inputs, int mean, int op) const {
+    Image rows = b.pipeline->image(inputs[0]);
+    const int64_t count = int64_t{rows.height} * rows.width;
+    rows.width = 1;
+    const int each = b.pipeline->add_ring(rows);
+    b.pipeline->add_stage(std::move(each_row), std::move(inputs), {each}, op);
+    b.pipeline->add_stage(make_reduce_rows_stage(Reduction::kMean, count), {each}, {mean}, op);
+  }
+
+  Status emit_instance_norm(Builder& b, const Unit& unit, int in) const {
+    const Image one{b.pipeline->image(in).batch, 1, 1, b.pipeline->image(in).channels};
+    const int mean = b.pipeline->add_ring(one), variance = b.pipeline->add_ring(one);
+    const int scale = b.pipeline->add_ring(one), shift = b.pipeline->add_ring(one);
+    emit_mean(b, make_reduce_row_stage(Reduction::kSum), {in}, mean, unit.root);
+    emit_mean(b, make_sum_squares_row_stage(), {in, mean}, variance, unit.root);
+    b.pipeline->add_stage(make_norm_scale_stage(unit.gamma, unit.beta, unit.epsilon), {mean, variance}, {scale, shift},
+                          unit.root);
+    ScaleShift params;
+    params.scaled = params.shifted = true;
+    params.min = unit.a;
+    params.max = unit.b;
+    const int out = output(b, unit.outputs[0]);
+    b.pipeline->add_stage(make_scale_shift_stage(params), {in, scale, shift}, {out}, unit.root);
     return Status();
   }
 

@@ -28,14 +28,18 @@ bool NormFinder::is_number(int32_t t, float* value) const {
   return true;
 }
 
-// Over the last dimension, which stays as one.
+// Over the last dimension, or height and width, which stay as ones.
 bool NormFinder::is_mean(const Operator& op) const {
   if (op.kind != Kind::kMean || op.inputs.size() != 2 || !is_constant(op.inputs[1])) return false;
   const Shape &in = shapes_[at(op.inputs[0])], &out = shapes_[at(op.outputs[0])];
   const Tensor& axes = region_.tensors[at(op.inputs[1])];
-  if (axes.type != Type::kInt32 || shapes_[at(op.inputs[1])].elements() != 1 || in.rank() == 0) return false;
-  const int32_t axis = *static_cast<const int32_t*>(axes.constant);
-  return (axis == in.rank() - 1 || axis == -1) && out.rank() == in.rank() && out.last(0) == 1;
+  const int64_t count = shapes_[at(op.inputs[1])].elements();
+  if (axes.type != Type::kInt32 || in.rank() == 0 || out.rank() != in.rank()) return false;
+  const auto* axis = static_cast<const int32_t*>(axes.constant);
+  const auto from_front = [&](int64_t i) { return axis[i] < 0 ? axis[i] + in.rank() : axis[i]; };
+  if (!pixels_) return count == 1 && from_front(0) == in.rank() - 1 && out.last(0) == 1;
+  if (count != 2 || in.rank() != 4) return false;
+  return std::min(from_front(0), from_front(1)) == 1 && std::max(from_front(0), from_front(1)) == 2;
 }
 
 NormFinder::Form NormFinder::product(const Form& a, const Form& b) const {
@@ -141,6 +145,7 @@ bool NormFinder::find(int32_t first) {
   input_ = op.inputs[0];
   if (is_constant(input_) || shapes_[at(input_)].rank() == 0) return false;
   centred_ = op.kind == Kind::kMean;
+  if (pixels_ && (!centred_ || shapes_[at(input_)].rank() != 4)) return false;
   if (!centred_ && op.kind != Kind::kSquare && (op.kind != Kind::kMul || op.inputs[1] != input_)) return false;
   forms_.assign(region_.tensors.size(), Form());
   forms_[at(input_)] = {Part::kInput};

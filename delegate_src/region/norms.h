@@ -1,4 +1,5 @@
-// Finds normalisations over the channels of each pixel that a file spells out in single operators.
+// Finds normalisations that a file spells out in single operators: over the channels of each pixel, or over the pixels of
+// each channel.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +19,8 @@ class NormFinder {
              const std::vector<bool>& leaves)
       : region_(region), shapes_(shapes), readers_(readers), leaves_(leaves) {}
 
+  // Means are taken over the channels (layer and RMS normalisation), or over height and width (instance normalisation).
+  void over_pixels() { pixels_ = true; }
   // False when there is none that begins with this operator.
   bool find(int32_t first);
 
@@ -66,6 +69,7 @@ class NormFinder {
   const std::vector<bool>& leaves_;
   std::vector<Form> forms_;
   std::vector<int32_t> operators_;
+  bool pixels_ = false;
   bool centred_ = false;
   float epsilon_ = 0.0f;
   int32_t input_ = -1, output_ = -1, gamma_ = -1, beta_ = -1;

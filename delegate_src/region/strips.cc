@@ -278,25 +278,41 @@ Status Pipeline::plan(int threads) {
     strip_ = strip;
     clear_counts();
     schedules_.clear();
-    for (int32_t b = 0; b < bands_; ++b) schedules_.push_back(schedule(band(b), strip_));
+    for (int32_t b = 0; b < bands_; ++b) {
+      schedules_.push_back(schedule(band(b), strip_));
+      for (Task& task : schedules_.back()) task.parts = parts_of(task);
+    }
   };
   // Below this, in multiply-adds, waking threads takes longer than they save.
   constexpr double kWorthThreads = 100e3;
+  constexpr int32_t kTallBand = 12;  // rows
   const int32_t whole = strip_;
   if (threads > 1 && batch_ * work > kWorthThreads) {
     // Bands have rings of their own and compute their edges twice. Where that is much, or there are few rows, or weights
     // that no core's own cache holds, all work on the same rows.
-    const int32_t bands = std::min<int32_t>(threads, total);
+    // There are more bands than workers where they are tall, so that nobody waits for a slower core.
+    const int32_t bands = std::min<int32_t>(total >= 2 * kTallBand * threads ? 2 * threads : threads, total);
     divide(bands, 1, std::min(whole, (total + bands - 1) / bands));
     const bool suits = int64_t{total} >= 4 * threads && weights <= 2.0 * static_cast<double>(caches().l2);
     if (!suits || !bands_are_apart() || scheduled_work() > 1.25 * work) divide(1, threads, whole);
   } else {
     divide(1, 1, whole);
   }
+  workers_ = std::min(bands_, threads);
   memory_bytes_ = lay_out();
-  LITEFUSE_REQUIRE(memory_bytes_ <= kMaxMemory / at(bands_), "its rings are too large");
-  scratch_bytes_ = memory_bytes_ * at(bands_);
+  LITEFUSE_REQUIRE(memory_bytes_ <= kMaxMemory / at(workers_), "its rings are too large");
+  scratch_bytes_ = memory_bytes_ * at(workers_);
   return Status();
+}
+
+// How many parts of a call are worth their own tasks.
+int32_t Pipeline::parts_of(const Task& task) const {
+  if (shares_ == 1) return 1;
+  constexpr double kSmallest = 30e3;  // multiply-adds
+  const Node& node = nodes_[at(task.node)];
+  const double work = node.stage->work(image(node.outputs[0])) * task.rows.size();
+  if (work < 2 * kSmallest) return 1;
+  return static_cast<int32_t>(std::min(work / kSmallest, 2.0 * shares_));
 }
 
 // Work of all bands together; what several of them need counts for each.
@@ -381,10 +397,10 @@ void Pipeline::run_band(const Schedule& schedule, int32_t image, const float* co
     for (size_t i = 0; i < node.inputs.size(); ++i) ins[i] = views[at(node.inputs[i])];
     for (size_t i = 0; i < node.outputs.size(); ++i) outs[i] = views[at(node.outputs[i])];
     const uint64_t start = profile != nullptr ? now() : 0;
-    if (shares_ > 1) {
-      threads->run(shares_, [&](int part) {
-        char* own = memory + stage_offset_ + stage_bytes_ * at(part);
-        node.stage->run(ins, outs, task.rows, Share{part, shares_}, own);
+    if (task.parts > 1) {
+      threads->run(task.parts, [&](int part, int worker) {
+        char* own = memory + stage_offset_ + stage_bytes_ * at(worker);
+        node.stage->run(ins, outs, task.rows, Share{part, task.parts}, own);
       });
     } else {
       node.stage->run(ins, outs, task.rows, Share(), memory + stage_offset_);
@@ -401,8 +417,8 @@ void Pipeline::run(const float* const* inputs, float* const* outputs, void* scra
       run_band(schedules_[0], image, inputs, outputs, memory, threads, profile);
       continue;
     }
-    threads->run(bands_, [&](int b) {
-      run_band(schedules_[at(b)], image, inputs, outputs, memory + memory_bytes_ * at(b), threads, profile);
+    threads->run(bands_, [&](int b, int worker) {
+      run_band(schedules_[at(b)], image, inputs, outputs, memory + memory_bytes_ * at(worker), threads, profile);
     });
   }
 }

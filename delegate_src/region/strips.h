@@ -163,6 +163,7 @@ class Pipeline {
   struct Task {
     int32_t node = 0;
     Span rows;
+    int32_t parts = 1;  // that workers may do at the same time
   };
   using Schedule = std::vector<Task>;
 
@@ -171,6 +172,7 @@ class Pipeline {
   Span band(int task) const;
   // What to do for a band of the driver's rows in strips of a height; counts kept rows and rows in a call.
   Schedule schedule(Span band, int32_t strip);
+  int32_t parts_of(const Task& task) const;
   size_t row_floats(const Stream& stream) const;
   // Gives the rings their places; returns the bytes of a worker's memory.
   size_t lay_out();
@@ -191,6 +193,7 @@ class Pipeline {
   int32_t forced_ = 0;
   int32_t bands_ = 1;                // of one image, each of which a worker computes with rings of its own
   int32_t shares_ = 1;               // workers that compute each call together, with the same rings
+  int32_t workers_ = 1;              // that compute bands at the same time
   std::vector<Schedule> schedules_;  // of each band
   size_t zeros_ = 0;                 // offset of the row of zeros in a worker's memory
   size_t zero_bytes_ = 0;

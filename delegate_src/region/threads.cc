@@ -31,13 +31,13 @@ Threads::~Threads() {
 void Threads::start() {
   if (!workers_.empty()) return;
   workers_.reserve(static_cast<size_t>(count_ - 1));
-  for (int i = 1; i < count_; ++i) workers_.emplace_back([this] { loop(); });
+  for (int i = 1; i < count_; ++i) workers_.emplace_back([this, i] { loop(i); });
 }
 
 void Threads::run(int tasks, Function function, const void* context) {
   std::unique_lock<std::mutex> busy(busy_, std::defer_lock);
   if (tasks < 2 || count_ < 2 || !busy.try_lock()) {
-    for (int task = 0; task < tasks; ++task) function(context, task);
+    for (int task = 0; task < tasks; ++task) function(context, task, 0);
     return;
   }
   start();
@@ -51,19 +51,19 @@ void Threads::run(int tasks, Function function, const void* context) {
     round_.fetch_add(1, std::memory_order_release);
   }
   wake_.notify_all();
-  take_tasks();
+  take_tasks(0);
   // Every worker has to have seen this round, since the next one overwrites what they read.
   while (working_.load(std::memory_order_acquire) > 0) pause();
 }
 
-void Threads::take_tasks() {
+void Threads::take_tasks(int worker) {
   for (int task = next_.fetch_add(1, std::memory_order_relaxed); task < tasks_;
        task = next_.fetch_add(1, std::memory_order_relaxed)) {
-    function_(context_, task);
+    function_(context_, task, worker);
   }
 }
 
-void Threads::loop() {
+void Threads::loop(int worker) {
   uint32_t seen = 0;
   for (;;) {
     const auto patience = std::chrono::steady_clock::now() + kPatience;
@@ -77,7 +77,7 @@ void Threads::loop() {
       std::lock_guard<std::mutex> lock(mutex_);
       if (stop_) return;
     }
-    take_tasks();
+    take_tasks(worker);
     working_.fetch_sub(1, std::memory_order_release);
   }
 }

@@ -26,20 +26,21 @@ class Threads {
 
   int count() const { return count_; }
 
-  // Calls work(task) for each task from 0 to tasks - 1, each on some thread, and returns when all are done. When the
-  // threads are busy with another caller's work, or from inside of work, this thread does all by itself.
+  // Calls work(task, worker) for each task from 0 to tasks - 1 and returns when all are done. Tasks are taken one by one
+  // by whoever is free; `worker` tells those apart that work at the same time, from 0 to count() - 1. When the threads
+  // are busy with another caller's work, or from inside of work, this thread does all by itself, as worker 0.
   template <typename F>
   void run(int tasks, const F& work) {
     run(
-        tasks, [](const void* f, int task) { (*static_cast<const F*>(f))(task); }, &work);
+        tasks, [](const void* f, int task, int worker) { (*static_cast<const F*>(f))(task, worker); }, &work);
   }
 
  private:
-  using Function = void (*)(const void* context, int task);
+  using Function = void (*)(const void* context, int task, int worker);
   void run(int tasks, Function function, const void* context);
   void start();
-  void loop();
-  void take_tasks();
+  void loop(int worker);
+  void take_tasks(int worker);
 
   int count_;
   std::mutex busy_;  // held by the caller whose work is being done

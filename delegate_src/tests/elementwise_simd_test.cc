@@ -127,13 +127,18 @@ TEST(Elementwise, UnaryPromises) {
     EXPECT_EQ(one(Unary::kSigmoid, kInfinity), 1.0f);
     EXPECT_TRUE(same(one(Unary::kSigmoid, -kInfinity), 0.0f));
     EXPECT_EQ(one(Unary::kSigmoid, 0.0f), 0.5f);
-    EXPECT_NEAR(one(Unary::kSigmoid, -80.0f) / 1.8048513878454153e-35f, 1.0f, 3e-7f);
+    EXPECT_NEAR(one(Unary::kSigmoid, -80.0f) / 1.8048513878454153e-35f, 1.0f, 5e-7f);
+    EXPECT_NEAR(one(Unary::kSilu, -20.0f) / -4.1223072e-08f, 1.0f, 5e-7f);
     EXPECT_EQ(one(Unary::kTanh, kInfinity), 1.0f);
     EXPECT_EQ(one(Unary::kTanh, -kInfinity), -1.0f);
     EXPECT_TRUE(same(one(Unary::kTanh, 0.0f), 0.0f));
     EXPECT_EQ(one(Unary::kGelu, kInfinity), kInfinity);
     EXPECT_EQ(one(Unary::kGeluTanh, kInfinity), kInfinity);
-    EXPECT_NEAR(one(Unary::kGelu, -7.0f) / -8.9586944e-12f, 1.0f, 1e-3f);  // the tail has few digits, but is there
+    EXPECT_NEAR(one(Unary::kGeluTanh, -4.0f) / -7.0245948e-05f, 1.0f, 1e-5f);  // the tail does not cancel
+    EXPECT_TRUE(same(one(Unary::kGelu, -100.0f), -0.0f));
+    EXPECT_EQ(one(Unary::kGelu, 100.0f), 100.0f);
+    EXPECT_TRUE(same(one(Unary::kElu, -0.0f), -0.0f));
+    EXPECT_TRUE(same(one(Unary::kTanh, -0.0f), -0.0f));
     EXPECT_TRUE(std::isnan(one(Unary::kHardSwish, -kInfinity)));
     EXPECT_TRUE(same(one(Unary::kSign, -0.0f), 0.0f));
     EXPECT_TRUE(std::isnan(one(Unary::kSign, kNaN)));
@@ -157,6 +162,43 @@ TEST(Elementwise, UnaryPromises) {
       ASSERT_LE(std::fabs(one(Unary::kSin, x)), 1.0f) << x;
       ASSERT_LE(std::fabs(one(Unary::kCos, x)), 1.0f) << x;
       ASSERT_LE(one(Unary::kSigmoid, x), 1.0f) << x;
+    }
+  });
+}
+
+// All floats where tanh comes near 1 and the normal distribution near 0: neither oversteps it, as rounding might make
+// them.
+TEST(Elementwise, UnaryKeepsItsBounds) {
+  constexpr uint32_t kSeven = 0x40e00000, kTen = 0x41200000, kFour = 0x40800000, kSix = 0x40c00000, kPart = 1024;
+  std::vector<float> x(kPart), y(kPart);
+  for_each_target([&] {
+    for (uint32_t first = kSeven; first < kTen; first += kPart) {
+      for (uint32_t i = 0; i < kPart; ++i) x[i] = from_bits(first + i);
+      elementwise_kernels().unary(Unary::kTanh, 0, 0, x.data(), y.data(), kPart);
+      for (uint32_t i = 0; i < kPart; ++i) ASSERT_TRUE(y[i] <= 1.0f && y[i] >= 0.999997f) << x[i] << " " << y[i];
+    }
+    for (uint32_t first = kFour; first < kSix; first += kPart) {
+      for (uint32_t i = 0; i < kPart; ++i) x[i] = -from_bits(first + i);
+      elementwise_kernels().unary(Unary::kGelu, 0, 0, x.data(), y.data(), kPart);
+      for (uint32_t i = 0; i < kPart; ++i) ASSERT_TRUE(y[i] <= 0.0f && y[i] >= -1.3e-4f) << x[i] << " " << y[i];
+    }
+  });
+}
+
+// The fast path of exp is chosen for several vectors at once: large arguments among others, at every place.
+TEST(Elementwise, ExpOfMixedNumbers) {
+  const float large[] = {88.5f, -87.2f, -95.0f, kInfinity, -kInfinity, kNaN, -3e38f};
+  for_each_target([&] {
+    for (const float value : large) {
+      for (size_t at = 0; at < 70; ++at) {
+        std::vector<float> x(70), y(70);
+        for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i) * 2.5f - 86.9f;
+        x[at] = value;
+        elementwise_kernels().unary(Unary::kExp, 0, 0, x.data(), y.data(), x.size());
+        for (size_t i = 0; i < x.size(); ++i) {
+          ASSERT_TRUE(same(y[i], one(Unary::kExp, x[i]))) << x[i] << " beside " << value << " at " << at;
+        }
+      }
     }
   });
 }

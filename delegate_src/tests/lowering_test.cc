@@ -579,6 +579,52 @@ void try_seed(uint64_t seed) {
   }
 }
 
+// NaN comes out where it does in the reference kernels. (Infinities need not: those clamp them to the largest number,
+// also where there is no activation.)
+void try_nan(uint64_t seed) {
+  Maker maker(seed);
+  const Region region = maker.make();
+  for (const Operator& op : region.operators) {
+    // TensorFlow Lite's skips NaN, or not, by where it lies in the window; window.h says what is done here.
+    if (op.kind == Kind::kMaxPool2d) return;
+  }
+  if (region.operators.empty()) return;
+  const std::string what = "seed " + std::to_string(seed) + "\n" + text_of(region);
+  Random random(seed + 78);
+  Values inputs;
+  for (int32_t t : region.inputs) {
+    inputs.emplace_back(static_cast<size_t>(region.tensors[static_cast<size_t>(t)].shape.elements()));
+    for (float& x : inputs.back()) x = static_cast<float>(random.below(4001)) / 1000.0f - 2.0f;
+    for (int i = random.between(0, 2); i > 0; --i) {
+      const auto where = static_cast<size_t>(random.below(static_cast<int>(inputs.back().size())));
+      inputs.back()[where] = NAN;
+    }
+  }
+  std::unique_ptr<Executable> reference, fast;
+  CompileOptions options;
+  options.advice.winograd = false;
+  ASSERT_TRUE(Executor::compile(region, options, nullptr, &reference).ok()) << what;
+  ASSERT_TRUE(Executor::compile(region, options, std::make_shared<Threads>(1), &fast).ok()) << what;
+  const Values wanted = run(reference.get(), inputs, region.outputs.size());
+  const Values found = run(fast.get(), inputs, region.outputs.size());
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    for (size_t j = 0; j < wanted[i].size(); ++j) {
+      ASSERT_EQ(std::isnan(found[i][j]), std::isnan(wanted[i][j]))
+          << what << "output " << i << " element " << j << ": " << found[i][j] << " for " << wanted[i][j];
+    }
+  }
+}
+
+TEST(Lowering, NaNComesThrough) {
+  for_each_target([] {
+    const uint64_t first = fake::first_seed();
+    for (uint64_t seed = first; seed < first + 300; ++seed) {
+      try_nan(seed);
+      if (testing::Test::HasFatalFailure()) return;
+    }
+  });
+}
+
 TEST(Lowering, RandomRegions) {
   for_each_target([] {
     const uint64_t first = fake::first_seed();

@@ -7,15 +7,19 @@ the delegate's own report). What is not covered runs in the reference kernels, w
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Sequence
+from enum import Enum, auto
 from math import prod
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from litefuse.delegates.kinds import POOLS
 from litefuse.delegates.network import Network
 from litefuse.graph.graph import OperatorKind
-from litefuse.schema.enums import TensorType
+from litefuse.schema.enums import ActivationFunctionType, TensorType
 from litefuse.schema.operators import Op
 
 SMALL = 4096
@@ -41,9 +45,12 @@ Shape = tuple[int, ...]
 def why_slow(network: Network, i: int) -> str | None:
     """Why the delegate has no fast kernel for an operator that it supports; None when it has.
 
-    Unknown dimensions count as in the file, which is 1: with others there may be none, or there may be one.
+    Unknown dimensions count as in the file, which is 1: with others there may be none, or there may be one. Operators
+    that are a part of a normalisation have the kernel of the whole of it, which has to be in the region then.
     """
     what = _Operator(network, i).why_slow()
+    if what is not None and i in _norms(network):
+        return None
     return None if what is None else f"the delegate has no fast kernel for {network.kinds[i].name}{what}"
 
 
@@ -211,3 +218,197 @@ _COVERS: dict[OperatorKind, Callable[[_Operator], str | None]] = {
     Op.LOG_SOFTMAX: _Operator.always,
     Op.L2_NORMALIZATION: _Operator.always,
 }
+
+
+# -- normalisations over the channels, as in delegate_src/region/norms.cc ----------------------------------------------
+
+
+class _Part(Enum):
+    """What a tensor is in the formula of a normalisation."""
+
+    NONE = auto()
+    INPUT = auto()
+    MEAN = auto()
+    CENTRED = auto()
+    SQUARES = auto()
+    VARIANCE = auto()
+    SHIFTED = auto()
+    """The variance plus epsilon."""
+    DEVIATION = auto()
+    """Its root."""
+    RECIPROCAL = auto()
+    """One over that, perhaps times gamma."""
+    SCALED_INPUT = auto()
+    SCALED_MEAN = auto()
+    OFFSET = auto()
+    """Beta minus the scaled mean."""
+    RESULT = auto()
+    """All of it, perhaps without beta."""
+
+
+class _Form(NamedTuple):
+    part: _Part = _Part.NONE
+    gamma: int = -1
+    beta: int = -1
+
+
+_known_norms: WeakKeyDictionary[Network, frozenset[int]] = WeakKeyDictionary()
+
+
+def _norms(network: Network) -> frozenset[int]:
+    """The operators that are parts of layer and RMS normalisations."""
+    known = _known_norms.get(network)
+    if known is None:
+        found: set[int] = set()
+        for i in range(len(network.ops)):
+            if i not in found and network.kinds[i] in (Op.MEAN, Op.SQUARE, Op.MUL):
+                found.update(_Norm(network, i).members)
+        known = _known_norms[network] = frozenset(found)
+    return known
+
+
+class _Norm:
+    """A normalisation over the channels that begins with an operator; without members when there is none."""
+
+    MOST = 16
+    """Operators that one is made of, at most."""
+
+    def __init__(self, network: Network, first: int) -> None:
+        self.network = network
+        self.members: list[int] = []
+        inputs = network.ops[first].inputs
+        self.input = inputs[0] if inputs else -1
+        if self.input < 0 or self.is_constant(self.input) or not network.shape(self.input):
+            return
+        kind = network.kinds[first]
+        self.centred = kind is Op.MEAN
+        if kind is Op.MUL and inputs[1] != self.input:
+            return
+        self.forms = {self.input: _Form(_Part.INPUT)}
+        self.find(first)
+
+    def find(self, first: int) -> None:
+        network = self.network
+        taken: list[int] = []
+        todo, seen = [first], {first}
+        for reader in network.readers(self.input):
+            if reader > first:
+                todo.append(reader)
+                seen.add(reader)
+        heapq.heapify(todo)
+        while todo and len(taken) < self.MOST:
+            i = heapq.heappop(todo)
+            if len(network.outs[i]) != 1 or network.feeds[i] or network.reasons[i] is not None:
+                continue
+            form = self.form_of(i)
+            if form.part is _Part.NONE:
+                if i == first:
+                    return
+                continue
+            out = network.outs[i][0]
+            self.forms[out] = form
+            taken.append(i)
+            for reader in network.readers(out):
+                if reader not in seen:
+                    seen.add(reader)
+                    heapq.heappush(todo, reader)
+            whole = form.part is _Part.RESULT and network.shape(out) == network.shape(self.input)
+            if whole and self.is_closed(taken, out):
+                self.members = list(taken)
+
+    def is_closed(self, members: Sequence[int], output: int) -> bool:
+        """Whether nothing but the output is read by others."""
+        network = self.network
+        inner = [t for i in members for t in network.outs[i] if t != output]
+        return not any(t in network.leaving or any(r not in members for r in network.readers(t)) for t in inner)
+
+    def is_constant(self, tensor: int) -> bool:
+        graph = self.network.graph
+        maker = graph.producer(tensor)
+        return graph.is_constant(tensor) or (maker is not None and self.network.feeds[self.network.position[maker]])
+
+    def is_float(self, tensor: int) -> bool:
+        return tensor >= 0 and self.is_constant(tensor) and self.network.graph.is_float(tensor)
+
+    def is_channels(self, tensor: int) -> bool:
+        channels = self.network.shape(self.input)[-1]
+        shape = self.network.shape(tensor)
+        return self.is_float(tensor) and shape[-1:] == (channels,) and prod(shape) == channels > 1
+
+    def is_number(self, tensor: int) -> bool:
+        return self.is_float(tensor) and self.network.elements(tensor) == 1
+
+    def is_mean(self, i: int) -> bool:
+        """Whether it is over the last dimension, which stays as one."""
+        network, op = self.network, self.network.ops[i]
+        axes = network.graph.constant(op.inputs[1]) if len(op.inputs) == 2 else None
+        before, after = network.shape(op.inputs[0]), network.shape(op.outputs[0])
+        if axes is None or axes.size != 1 or axes.dtype != np.int32:
+            return False
+        return int(axes.reshape(-1)[0]) in (len(before) - 1, -1) and len(before) == len(after) and after[-1] == 1
+
+    def form_of(self, i: int) -> _Form:
+        network, op, kind = self.network, self.network.ops[i], self.network.kinds[i]
+        if network.graph.activation(op) != ActivationFunctionType.NONE or not network.graph.is_float(op.outputs[0]):
+            return _Form()
+        x, z = op.inputs[0], op.inputs[1] if len(op.inputs) > 1 else -1
+        a, b = self.forms.get(x, _Form()), self.forms.get(z, _Form())
+        p = _Part
+        pair = (a.part, b.part)
+        plain = not self.centred
+        if kind is Op.MEAN and self.is_mean(i):
+            if a.part is p.INPUT and self.centred:
+                return _Form(p.MEAN)
+            return _Form(p.VARIANCE) if a.part is p.SQUARES else _Form()
+        if kind is Op.SQUARED_DIFFERENCE:
+            return _Form(p.SQUARES) if set(pair) == {p.INPUT, p.MEAN} else _Form()
+        if kind is Op.SQUARE:
+            return _Form(p.SQUARES) if a.part is p.CENTRED or (a.part is p.INPUT and plain) else _Form()
+        if kind is Op.SUB:
+            if pair == (p.INPUT, p.MEAN):
+                return _Form(p.CENTRED)
+            if pair == (p.SCALED_INPUT, p.SCALED_MEAN) and a.gamma == b.gamma:
+                return _Form(p.RESULT, a.gamma)
+            if b.part is p.SCALED_MEAN and self.is_channels(x):
+                return _Form(p.OFFSET, b.gamma, x)
+        if kind is Op.ADD:
+            return self.sum_of(x, z, a, b)
+        if kind is Op.SQRT and a.part is p.SHIFTED:
+            return _Form(p.DEVIATION)
+        if kind is Op.RSQRT and a.part is p.SHIFTED:
+            return _Form(p.RECIPROCAL)
+        if kind is Op.DIV and b.part is p.DEVIATION:
+            if a.part is p.CENTRED or (a.part is p.INPUT and plain):
+                return _Form(p.RESULT)
+            return _Form(p.RECIPROCAL) if self.is_number(x) and network.graph.splat(x) == 1 else _Form()
+        if kind is Op.MUL:
+            return self.product_of(x, z, a, b)
+        return _Form()
+
+    def sum_of(self, x: int, z: int, a: _Form, b: _Form) -> _Form:
+        p = _Part
+        if (a.part is p.VARIANCE and self.is_number(z)) or (b.part is p.VARIANCE and self.is_number(x)):
+            return _Form(p.SHIFTED)
+        turned = b.part in (p.SCALED_INPUT, p.RESULT)
+        main, other, constant = (b, a, x) if turned else (a, b, z)
+        if main.part is p.SCALED_INPUT and other.part is p.OFFSET and main.gamma == other.gamma:
+            return _Form(p.RESULT, main.gamma, other.beta)
+        if main.part is p.RESULT and main.beta < 0 and self.centred and self.is_channels(constant):
+            return _Form(p.RESULT, main.gamma, constant)
+        return _Form()
+
+    def product_of(self, x: int, z: int, a: _Form, b: _Form) -> _Form:
+        p = _Part
+        if a.part is not p.NONE and b.part is not p.NONE:
+            gamma, parts = max(a.gamma, b.gamma), {a.part, b.part}
+            if parts == {p.CENTRED} or (parts == {p.INPUT} and not self.centred):
+                return _Form(p.SQUARES)
+            if parts == {p.CENTRED, p.RECIPROCAL}:
+                return _Form(p.RESULT, gamma)
+            if parts == {p.INPUT, p.RECIPROCAL}:
+                return _Form(p.SCALED_INPUT if self.centred else p.RESULT, gamma)
+            return _Form(p.SCALED_MEAN, gamma) if parts == {p.MEAN, p.RECIPROCAL} else _Form()
+        main, constant = (b, x) if b.part is not p.NONE else (a, z)
+        if main.gamma >= 0 or main.beta >= 0 or not self.is_channels(constant):
+            return _Form()
+        return _Form(main.part, constant) if main.part in (p.RECIPROCAL, p.RESULT) else _Form()

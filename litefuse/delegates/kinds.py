@@ -474,6 +474,8 @@ def _particular(graph: Graph, op: Operator, kind: OperatorKind) -> str | None:
     reason = _ranks(graph, op, kind)
     if reason:
         return reason
+    if kind is Op.TRANSPOSE_CONV and (graph.shape(op.inputs[2]) or (1,))[0] < 0:
+        return "TRANSPOSE_CONV of an open batch has an output of a fixed one"
     if kind is Op.RESHAPE:
         shape = op.inputs[1] if len(op.inputs) > 1 else -1
         if shape < 0 and getattr(options, "new_shape", None) is None:

@@ -39,6 +39,7 @@ def partition(
     disable: Iterable[str] = (),
     keep: Iterable[str] = (),
     model: CostModel | None = None,
+    slow: bool | None = None,
 ) -> Partition:
     """Forms the regions of one subgraph. The graph is not changed.
 
@@ -48,6 +49,8 @@ def partition(
         disable: kinds of regions that are not wanted.
         keep: names of tensors that must stay as they are, with the operators that compute them.
         model: where the figures come from; the roofline model of the target when None.
+        slow: whether there may be operators in regions that only the delegate's reference kernels run. When None, only
+            with the model Eager, and for targets without floats, which have kernels of their own for integers.
 
     Raises:
         UsageError: there is no such kind, or no such tensor.
@@ -64,8 +67,10 @@ def partition(
     kept = [
         i for i, op in enumerate(network.ops) if graph.is_kept(op) or any(graph.name(t) in keep for t in op.outputs)
     ]
-    slow = set() if isinstance(model, Eager) else _slow(network, target)
-    _restrict(network, target, slow)
+    if slow is None:
+        slow = isinstance(model, Eager) or TensorType.FLOAT32.name not in target.types
+    without = set() if slow else _slow(network)
+    _restrict(network, target, without)
     plan = Plan(network, target, model, kept)
     add_attention(plan)
     add_reductions(plan)
@@ -73,10 +78,10 @@ def partition(
     add_prologues(plan)
     merge_chains(plan)
     refused: dict[int, Candidate] = {}
-    _give_up(plan, disable, slow, refused)
+    _give_up(plan, disable, without, refused)
     add_clusters(plan)
     add_cells(plan)
-    _give_up(plan, disable, slow, refused)
+    _give_up(plan, disable, without, refused)
     for draft in sorted(plan.drafts.values(), key=lambda d: min(d.members)):
         result.regions.append(_region(plan, draft))
     for i, reason in enumerate(network.reasons):
@@ -94,13 +99,8 @@ def _names(given: Iterable[str], known: set[str], what: str) -> frozenset[str]:
     return names
 
 
-def _slow(network: Network, target: Target) -> set[int]:
-    """The operators that only the delegate's reference kernels could run; none where floats run in no region at all.
-
-    Targets without floats have kernels of their own for the integers that they are for.
-    """
-    if TensorType.FLOAT32.name not in target.types:
-        return set()
+def _slow(network: Network) -> set[int]:
+    """The operators that only the delegate's reference kernels could run."""
     return {i for i, reason in enumerate(network.reasons) if reason is None and why_slow(network, i) is not None}
 
 

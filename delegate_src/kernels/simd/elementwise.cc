@@ -160,15 +160,17 @@ struct Gelu {
   }
 };
 
-// (1 + tanh(u)) / 2 = sigmoid(2 u), which does not cancel for negative x.
+// (1 + tanh(u)) / 2 = sigmoid(2 u), which does not cancel for negative x. For powers of two, 2 u is divided by ln 2.
 struct GeluTanh {
   static constexpr size_t kUnroll = kMany;
   float a, b;
   template <class T>
   HWY_INLINE T operator()(D d, T x) const {
-    // sqrt(8 / pi) and 0.044715 of it
-    const T u = op::MulAdd(op::Mul(x, x), hn::Set(d, 0.0713548163f), hn::Set(d, 1.59576912f));
-    return op::Mul(x, vec_sigmoid(d, op::Mul(u, x)));
+    // The limits give 2^-127 and 2^36.
+    const T z = clamp_keeping_nan(d, hn::Set(d, -10.03f), hn::Set(d, 6.0f), x);
+    // sqrt(8 / pi) / ln 2 and 0.044715 of it
+    const T factor = op::MulAdd(op::Mul(z, z), hn::Set(d, 0.102943240f), hn::Set(d, 2.30220820f));
+    return op::Mul(x, vec_sigmoid2(d, z, factor));
   }
 };
 
@@ -177,7 +179,10 @@ struct QuickGelu {
   float a, b;
   template <class T>
   HWY_INLINE T operator()(D d, T x) const {
-    return op::Mul(x, vec_sigmoid(d, op::Mul(x, hn::Set(d, a))));
+    const float factor = a * 1.44269504f;  // 1 / ln 2
+    const float limit = 127.0f / std::fabs(factor);
+    const T z = clamp_keeping_nan(d, hn::Set(d, -limit), hn::Set(d, limit), x);
+    return op::Mul(x, vec_sigmoid2(d, z, hn::Set(d, factor)));
   }
 };
 

@@ -13,7 +13,7 @@ enum class Unary : int32_t {
   kSigmoid,       // 1 / (1 + e^-x), with relative accuracy also for very negative x
   kSilu,          // x sigmoid(x)
   kTanh,
-  kGelu,          // x (1 + erf(x / sqrt 2)) / 2
+  kGelu,          // x (1 + erf(x / sqrt 2)) / 2, to 3e-7 |x|, as 1 + erf is computed in floats
   kGeluTanh,      // x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2
   kQuickGelu,     // x sigmoid(a x)
   kHardSwish,     // x min(max(x + 3, 0), 6) / 6

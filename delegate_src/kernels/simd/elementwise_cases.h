@@ -22,9 +22,9 @@ constexpr UnaryCase kUnaryCases[] = {
     {"leaky_relu", Unary::kLeakyRelu, 0.2f, 0, 0, 0, 0, false},
     {"leaky_relu_negative", Unary::kLeakyRelu, -2.0f, 0, 0, 0, 0, false},
     {"elu", Unary::kElu, 0, 0, 2, 0, 0, false},
-    {"sigmoid", Unary::kSigmoid, 0, 0, 3, 0, 0, true},
-    {"silu", Unary::kSilu, 0, 0, 3.5, 0, 0, true},
-    {"tanh", Unary::kTanh, 0, 0, 3.5, 0, 0, false},
+    {"sigmoid", Unary::kSigmoid, 0, 0, 6.5, 0, 0, true},
+    {"silu", Unary::kSilu, 0, 0, 7, 0, 0, true},
+    {"tanh", Unary::kTanh, 0, 0, 6.5, 0, 0, false},
     {"gelu", Unary::kGelu, 0, 0, 1, 3e-7, 0, true},
     {"gelu_tanh", Unary::kGeluTanh, 0, 0, 1, 3e-7, 0, true},
     {"quick_gelu", Unary::kQuickGelu, 1.702f, 0, 1, 3e-7, 0, true},
@@ -32,7 +32,7 @@ constexpr UnaryCase kUnaryCases[] = {
     {"hard_sigmoid", Unary::kHardSigmoid, 0.2f, 0.5f, 1, 0, 6e-8, false},
     {"mish", Unary::kMish, 0, 0, 6, 0, 0, true},
     {"softplus", Unary::kSoftplus, 0, 0, 3, 0, 0, true},
-    {"exp", Unary::kExp, 0, 0, 2, 0, 0, false},
+    {"exp", Unary::kExp, 0, 0, 3, 0, 0, false},
     {"log", Unary::kLog, 0, 0, 2, 0, 0, false},
     {"sqrt", Unary::kSqrt, 0, 0, 0, 0, 0, false},
     {"rsqrt", Unary::kRsqrt, 0, 0, 1, 0, 0, false},
@@ -71,7 +71,7 @@ constexpr BinaryCase kBinaryCases[] = {
     {"squared_difference", Binary::kSquaredDifference, 3},
     {"pow", Binary::kPow, 1},
     {"prelu", Binary::kPrelu, 0},
-    {"mul_sigmoid", Binary::kMulSigmoid, 4},
+    {"mul_sigmoid", Binary::kMulSigmoid, 7.5},
 };
 
 // Blocks that are rows of tensors, or all of a small one.

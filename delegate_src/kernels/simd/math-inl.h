@@ -5,21 +5,23 @@
 // zero. "+inf", "-inf" are what those arguments give; a NaN gives NaN everywhere.
 //
 //   function             error               -inf   +inf   remarks
-//   vec_exp              1.3 ulp             0      inf    denormal results are right to their last place
+//   vec_exp              2.2 ulp             0      inf    denormal results are right to their last place
 //   vec_exp_bounded      1.3 ulp             0      -      for x <= 88, flushes
 //   vec_log              0.9 ulp             NaN    inf    0 -> -inf, negative -> NaN, denormals are right
 //   vec_log1p_unit       1.7 ulp             -      -      log(1 + x) of 0 <= x <= 1
-//   vec_sigmoid          2.7 ulp             0      1      flushes
-//   vec_tanh             2.9 ulp             -1     1
-//   vec_normal_cdf       2.2e-7 absolute     0      1      1.5e-5 of the result down to -5, flushes
+//   vec_sigmoid          3.1 ulp             0      1      to -16; 4.0 to -40, 6.0 below (2.9 without fused operations); flushes
+//   vec_sigmoid2         3.3 ulp             -      -      flushes
+//   vec_tanh             4.7 ulp             -1     1      2.8e-7 absolute; 5.8 and 3.5e-7 without fused operations
+//   vec_normal_cdf       2.2e-7 absolute     0      1      0 below -5.3
 //   vec_softplus         2.8 ulp             0      inf    flushes
-//   vec_elu              1.0 ulp             -1     inf    e^x - 1 of negative x
+//   vec_elu              0.9 ulp             -1     inf    e^x - 1 of negative x
 //   vec_sin, vec_cos     1.2e-7 absolute     NaN    NaN    and 2.3 ulp; beyond kTrigonometricLimit libm's, lane by lane
 //   vec_pow              libm's                            lane by lane
 //
 // Polynomials are minimax fits of this project's own (Lawson's iteration in float64 on Chebyshev nodes with the weight
 // that the table's kind of error asks for), rounded to float one coefficient after the other, those that follow being
-// fitted again.
+// fitted again. Rational functions likewise: the error linearised, and weighted anew by each denominator. The highest
+// coefficient of a denominator is 1, which saves a multiplication.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -118,6 +120,7 @@ LITEFUSE_LIFT(IfThenElse)
 LITEFUSE_LIFT(BitCast)
 LITEFUSE_LIFT(ConvertTo)
 LITEFUSE_LIFT(ApproximateReciprocal)
+LITEFUSE_LIFT(And)
 LITEFUSE_LIFT(Xor)
 LITEFUSE_LIFT(Sqrt)
 LITEFUSE_LIFT(Floor)
@@ -149,6 +152,19 @@ HWY_INLINE Wide<V, kCount> ShiftRight(const Wide<V, kCount>& x) {
   return y;
 }
 
+// The larger ones of the lanes that lie side by side.
+template <class V>
+HWY_INLINE V largest(const V& x) {
+  return x;
+}
+template <class V, size_t kCount>
+HWY_INLINE V largest(const Wide<V, kCount>& x) {
+  V y = x.v[0];
+  HWY_UNROLL(4)
+  for (size_t i = 1; i < kCount; ++i) y = hn::Max(y, x.v[i]);
+  return y;
+}
+
 }  // namespace op
 
 // max_or_nan() and min_or_nan() of lanes-inl.h, for several vectors, too.
@@ -158,8 +174,9 @@ HWY_INLINE V max_keeping_nan(D, hn::Vec<D> limit, V x) {
     return max_or_nan(x, limit);
   } else {
     V y;
+    constexpr size_t kCount = op::count_of<V>();
     HWY_UNROLL(4)
-    for (size_t i = 0; i < op::count_of<V>(); ++i) y.v[i] = max_or_nan(x.v[i], limit);
+    for (size_t i = 0; i < kCount; ++i) y.v[i] = max_or_nan(x.v[i], limit);
     return y;
   }
 }
@@ -170,8 +187,9 @@ HWY_INLINE V min_keeping_nan(D, hn::Vec<D> limit, V x) {
     return min_or_nan(x, limit);
   } else {
     V y;
+    constexpr size_t kCount = op::count_of<V>();
     HWY_UNROLL(4)
-    for (size_t i = 0; i < op::count_of<V>(); ++i) y.v[i] = min_or_nan(x.v[i], limit);
+    for (size_t i = 0; i < kCount; ++i) y.v[i] = min_or_nan(x.v[i], limit);
     return y;
   }
 }
@@ -224,6 +242,19 @@ HWY_INLINE V remainder_of(D d, V x, V exponent) {
   return op::MulAdd(n, hn::Set(d, 2.12194440e-4f), op::NegMulAdd(n, hn::Set(d, 0.693359375f), x));
 }
 
+// The same, but for an error of 1.9e-9 n, where that is faster.
+template <int kOffset, class D, class V>
+HWY_INLINE V rough_remainder_of(D d, V x, V exponent) {
+  if constexpr (!kFused) return remainder_of<kOffset>(d, x, exponent);
+  return op::NegMulAdd(op::Sub(exponent, exponent_magic<kOffset>(d)), hn::Set(d, 0.693147182f), x);
+}
+
+// 2^n of exponent_of<127>.
+template <class D, class V>
+HWY_INLINE V power_of(D d, V exponent) {
+  return op::BitCast(d, op::ShiftLeft<23>(op::BitCast(hn::RebindToSigned<D>(), exponent)));
+}
+
 // c0 + c1 x + c2 x^2 + ..., with x2 = x^2. Estrin's order: the chain of operations, which is what limits loops over
 // arrays, is shorter than Horner's.
 template <class D, class V>
@@ -243,6 +274,17 @@ HWY_INLINE V polynomial(D d, V x, V x2, float c0, float c1, float c2, float c3, 
   return op::MulAdd(op::MulAdd(c67, x2, c45), op::Mul(x2, x2), op::MulAdd(c23, x2, c01));
 }
 
+// 1 + c1 x + ... + c5 x^5 in Horner's order: with four vectors in flight it is the number of operations, and of
+// registers, that counts.
+template <class D, class V>
+HWY_INLINE V one_plus(D d, V x, float c1, float c2, float c3, float c4, float c5) {
+  V p = op::MulAdd(x, hn::Set(d, c5), hn::Set(d, c4));
+  p = op::MulAdd(p, x, hn::Set(d, c3));
+  p = op::MulAdd(p, x, hn::Set(d, c2));
+  p = op::MulAdd(p, x, hn::Set(d, c1));
+  return op::MulAdd(p, x, hn::Set(d, 1.0f));
+}
+
 // e^r of |r| <= 0.3468.
 template <class D, class V>
 HWY_INLINE V exp_of_remainder(D d, V r) {
@@ -251,14 +293,19 @@ HWY_INLINE V exp_of_remainder(D d, V r) {
   return op::MulAdd(p, r2, op::Add(r, hn::Set(d, 1.0f)));
 }
 
+// The same with an error of 9.2e-8 of the result before rounding.
 template <class D, class V>
-HWY_INLINE V vec_exp(D d, V x) {
+HWY_INLINE V rough_exp_of_remainder(D d, V r) {
+  return one_plus(d, r, 0.999999702f, 0.499991477f, 0.166676551f, 0.0418981574f, 0.00828906987f);
+}
+
+template <class D, class V>
+HWY_NOINLINE V vec_exp_of_any(D d, V x) {
   const hn::RebindToSigned<D> di;
   // e^-104 rounds to zero, e^89 to infinity.
   x = clamp_keeping_nan(d, hn::Set(d, -104.0f), hn::Set(d, 89.0f), x);
   const V exponent = exponent_of<0>(d, x);
-  const V r = remainder_of<0>(d, x, exponent);
-  const V p = exp_of_remainder(d, r);
+  const V p = rough_exp_of_remainder(d, remainder_of<0>(d, x, exponent));
   // 2^n in two factors, since it need not be a normal number.
   const auto power = op::Sub(op::BitCast(di, exponent), hn::Set(di, 0x4b400000));
   const auto half = op::ShiftRight<1>(power);
@@ -268,14 +315,24 @@ HWY_INLINE V vec_exp(D d, V x) {
   return op::Mul(op::Mul(p, s), t);
 }
 
+template <class D, class V>
+HWY_INLINE V vec_exp(D d, V x) {
+  const hn::RebindToSigned<D> di;
+  // For |x| < 87 all results are normal numbers: n is added to the exponent of p, and the result is the same as above.
+  // The bits of a NaN are larger than those of 87, too.
+  const auto magnitude = op::largest(op::And(op::BitCast(di, x), hn::Set(di, 0x7fffffff)));
+  if (HWY_UNLIKELY(!hn::AllTrue(di, hn::Lt(magnitude, hn::Set(di, 0x42ae0000))))) return vec_exp_of_any(d, x);
+  const V exponent = exponent_of<0>(d, x);
+  const V p = rough_exp_of_remainder(d, remainder_of<0>(d, x, exponent));
+  return op::BitCast(d, op::Add(op::BitCast(di, p), op::ShiftLeft<23>(op::BitCast(di, exponent))));
+}
+
 // e^x for x <= 88 (or NaN). Results below 2^-126.5 become zero.
 template <class D, class V>
 HWY_INLINE V vec_exp_bounded(D d, V x) {
   x = max_keeping_nan(d, hn::Set(d, -88.0f), x);
   const V exponent = exponent_of<127>(d, x);
-  const V r = remainder_of<127>(d, x, exponent);
-  return op::Mul(exp_of_remainder(d, r),
-                 op::BitCast(d, op::ShiftLeft<23>(op::BitCast(hn::RebindToSigned<D>(), exponent))));
+  return op::Mul(exp_of_remainder(d, remainder_of<127>(d, x, exponent)), power_of(d, exponent));
 }
 
 template <class D, class V>
@@ -320,11 +377,21 @@ template <class D, class V>
 HWY_INLINE V vec_sigmoid(D d, V x) {
   x = clamp_keeping_nan(d, hn::Set(d, -88.0f), hn::Set(d, 30.0f), x);
   const V exponent = exponent_of<127>(d, x);
-  const V r = remainder_of<127>(d, x, exponent);
-  const V r2 = op::Mul(r, r);
-  V p = polynomial(d, r, r2, 0.49999994f, -0.166665211f, 0.0416682921f, -0.00836871564f, 0.00138186966f);
-  p = op::MulAdd(p, r2, op::Sub(hn::Set(d, 1.0f), r));
-  const V s = op::BitCast(d, op::ShiftLeft<23>(op::BitCast(hn::RebindToSigned<D>(), exponent)));
+  const V r = rough_remainder_of<127>(d, x, exponent);
+  const V p = one_plus(d, r, -0.999999702f, 0.499991477f, -0.166676551f, 0.0418981574f, -0.00828906987f);
+  const V s = power_of(d, exponent);
+  return vec_quotient(d, s, op::Add(s, p));
+}
+
+// 1 / (1 + 2^-(x factor)) for products between -127.4 and 127.4 (or NaN), without the error of rounding the product.
+template <class D, class V, class F>
+HWY_INLINE V vec_sigmoid2(D d, V x, F factor) {
+  const auto magic = exponent_magic<127>(d);
+  const V exponent = op::MulAdd(x, factor, magic);
+  // n - x factor
+  const V f = op::NegMulAdd(x, factor, op::Sub(exponent, magic));
+  const V p = one_plus(d, f, 0.693147004f, 0.240222469f, 0.0555071197f, 0.00967130717f, 0.00132691395f);
+  const V s = power_of(d, exponent);
   return vec_quotient(d, s, op::Add(s, p));
 }
 
@@ -342,40 +409,50 @@ HWY_INLINE V vec_elu(D d, V x) {
   // 2^n q + (2^n - 1) with q = e^r - 1. e^-25 does not change 1.
   const V clamped = clamp_keeping_nan(d, hn::Set(d, -25.0f), hn::Zero(d), x);
   const V exponent = exponent_of<127>(d, clamped);
-  const V r = remainder_of<127>(d, clamped, exponent);
-  const V s = op::BitCast(d, op::ShiftLeft<23>(op::BitCast(hn::RebindToSigned<D>(), exponent)));
+  const V r = rough_remainder_of<127>(d, clamped, exponent);
+  const V s = power_of(d, exponent);
   const V y = op::MulAdd(s, expm1_of_remainder(d, r), op::Sub(s, hn::Set(d, 1.0f)));
-  return op::IfThenElse(op::Lt(x, hn::Zero(d)), y, x);
+  // The larger of both, as y >= x for x <= 0, also when rounded: y = r + r^2 p with p > 0 for n = 0, and much larger
+  // for n < 0. Of two zeros, and if any is a NaN, x86 gives the second.
+  if constexpr (HWY_ARCH_X86 && !kEmulated) {
+    return op::Max(y, x);
+  } else {
+    return op::IfThenElse(op::Lt(x, y), y, x);
+  }
 }
 
-// (e^2x - 1) / (e^2x + 1)
+// x P(x^2) / Q(x^2), fitted to |x| <= 8. Beyond, where x^2 is held, the quotient grows with x until it is held at 1.
 template <class D, class V>
 HWY_INLINE V vec_tanh(D d, V x) {
-  const auto one = hn::Set(d, 1.0f);
-  // tanh(9.02) rounds to 1.
-  x = clamp_keeping_nan(d, hn::Set(d, -9.02f), hn::Set(d, 9.02f), x);
-  const V twice = op::Add(x, x);
-  const V exponent = exponent_of<127>(d, twice);
-  const V r = remainder_of<127>(d, twice, exponent);
-  const V s = op::BitCast(d, op::ShiftLeft<23>(op::BitCast(hn::RebindToSigned<D>(), exponent)));
-  const V q = expm1_of_remainder(d, r);
-  return vec_quotient(d, op::MulAdd(s, q, op::Sub(s, one)), op::MulAdd(s, q, op::Add(s, one)));
+  const V z = min_keeping_nan(d, hn::Set(d, 64.0f), op::Mul(x, x));
+  V p = op::MulAdd(z, hn::Set(d, 0.0178709738f), hn::Set(d, 25.6905479f));
+  V q = op::Add(z, hn::Set(d, 400.270508f));
+  p = op::MulAdd(p, z, hn::Set(d, 4190.80078f));
+  q = op::MulAdd(q, z, hn::Set(d, 30700.5215f));
+  p = op::MulAdd(p, z, hn::Set(d, 157753.375f));
+  q = op::MulAdd(q, z, hn::Set(d, 548875.625f));
+  p = op::MulAdd(p, z, hn::Set(d, 1173367.0f));
+  q = op::MulAdd(q, z, hn::Set(d, 1173367.0f));
+  const V y = vec_quotient(d, op::Mul(x, p), q);
+  return clamp_keeping_nan(d, hn::Set(d, -1.0f), hn::Set(d, 1.0f), y);
 }
 
-// erfc(-x / sqrt(2)) / 2, the integral of the normal distribution. erf(x) is 2 vec_normal_cdf(sqrt(2) x) - 1.
+// (1 + erf(x / sqrt(2))) / 2, the integral of the normal distribution: 1/2 + x P(x^2) / Q(x^2), fitted to |x| <= 5.2.
+// Beyond, where x^2 is held, the quotient grows with x until it is held at 1/2.
 template <class D, class V>
 HWY_INLINE V vec_normal_cdf(D d, V x) {
-  const auto one = hn::Set(d, 1.0f);
-  // erfc(a) = e^(-a^2) (t c(t)) with t = 1 / (1 + 0.48 a), the form of Abramowitz and Stegun 7.1.26; a^2 = x^2 / 2, and
-  // halves are in the coefficients. The clamp keeps t away from zero; the power is zero there.
-  const V a = min_keeping_nan(d, hn::Set(d, 16.0f), op::Abs(x));
-  const V t = vec_quotient(d, one, op::MulAdd(a, hn::Set(d, 0.339411255f), one));
-  const V e = vec_exp_bounded(d, op::Mul(op::Mul(a, hn::Set(d, -0.5f)), a));
-  const V t2 = op::Mul(t, t);
-  const V high = polynomial(d, t, t2, 0.156697691f, -0.0318603255f, 0.265980273f, -0.20083195f, 0.0447181798f);
-  const V p = op::MulAdd(high, t2, op::MulAdd(t, hn::Set(d, 0.129513189f), hn::Set(d, 0.135782957f)));
-  const V tail = op::Mul(op::Mul(p, t), e);
-  return op::IfThenElse(op::Lt(x, hn::Zero(d)), tail, op::Sub(one, tail));
+  const V z = min_keeping_nan(d, hn::Set(d, 27.04f), op::Mul(x, x));
+  V p = op::MulAdd(z, hn::Set(d, 11.6370678f), hn::Set(d, 626.150574f));
+  V q = op::Add(z, hn::Set(d, 224.629242f));
+  p = op::MulAdd(p, z, hn::Set(d, 10995.6094f));
+  q = op::MulAdd(q, z, hn::Set(d, 5387.01904f));
+  p = op::MulAdd(p, z, hn::Set(d, 98811.1719f));
+  q = op::MulAdd(q, z, hn::Set(d, 74396.5859f));
+  p = op::MulAdd(p, z, hn::Set(d, 794852.812f));
+  q = op::MulAdd(q, z, hn::Set(d, 579738.188f));
+  q = op::MulAdd(q, z, hn::Set(d, 1992402.38f));
+  const V y = vec_quotient(d, op::Mul(x, p), q);
+  return op::Add(clamp_keeping_nan(d, hn::Set(d, -0.5f), hn::Set(d, 0.5f), y), hn::Set(d, 0.5f));
 }
 
 // log(1 + e^x)

@@ -2,6 +2,7 @@
 #include "kernels/simd/norm.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "region/stages/stages.h"
 
@@ -26,6 +27,44 @@ class ReduceRow final : public Stage {
  private:
   Reduction reduction_;
   const NormKernels& kernels_;
+};
+
+class SumSquaresRow final : public Stage {
+ public:
+  SumSquaresRow() : kernels_(norm_kernels()) {}
+
+  Span needs(size_t input, Span rows) const override { return input == 0 ? rows : Span{0, 1}; }
+
+  void run(const Rows* inputs, const Rows* outputs, Span rows, Share share, void*) const override {
+    const Rows& in = inputs[0];
+    rows = share.of(rows);
+    for (int32_t y = rows.begin; y < rows.end; ++y) {
+      kernels_.sum_squares(in.at(y), in.width, in.pixel, in.channels, inputs[1].at(0), outputs[0].at(y));
+    }
+  }
+
+ private:
+  const NormKernels& kernels_;
+};
+
+class NormScale final : public Stage {
+ public:
+  NormScale(const float* gamma, const float* beta, float epsilon) : gamma_(gamma), beta_(beta), epsilon_(epsilon) {}
+
+  void run(const Rows* inputs, const Rows* outputs, Span rows, Share share, void*) const override {
+    if (share.part != 0 || rows.size() == 0) return;
+    const float *mean = inputs[0].at(0), *variance = inputs[1].at(0);
+    float *scale = outputs[0].at(0), *shift = outputs[1].at(0);
+    for (int32_t c = 0; c < inputs[0].channels; ++c) {
+      const float reciprocal = 1.0f / std::sqrt(variance[c] + epsilon_);
+      scale[c] = gamma_ != nullptr ? reciprocal * gamma_[c] : reciprocal;
+      shift[c] = (beta_ != nullptr ? beta_[c] : 0.0f) - mean[c] * scale[c];
+    }
+  }
+
+ private:
+  const float *gamma_, *beta_;
+  float epsilon_;
 };
 
 class ReduceRows final : public Stage {
@@ -142,6 +181,10 @@ class NormStage final : public Stage {
 }  // namespace
 
 std::unique_ptr<Stage> make_reduce_row_stage(Reduction reduction) { return std::make_unique<ReduceRow>(reduction); }
+std::unique_ptr<Stage> make_sum_squares_row_stage() { return std::make_unique<SumSquaresRow>(); }
+std::unique_ptr<Stage> make_norm_scale_stage(const float* gamma, const float* beta, float epsilon) {
+  return std::make_unique<NormScale>(gamma, beta, epsilon);
+}
 std::unique_ptr<Stage> make_reduce_rows_stage(Reduction reduction, int64_t count) {
   return std::make_unique<ReduceRows>(reduction, count);
 }
