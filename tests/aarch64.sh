@@ -40,6 +40,10 @@ fi
 "$bin/cmake" --build "$build/cpp"
 echo "C++ tests on aarch64 (qemu, cortex-a76):"
 qemu-aarch64 -cpu cortex-a76 -L "$root" "$build/cpp/litefuse_tests" --gtest_brief=1
+# A processor with nothing but armv8-a must run the same vector kernels.
+echo "C++ tests of the vector kernels on aarch64 (qemu, cortex-a53):"
+qemu-aarch64 -cpu cortex-a53 -L "$root" "$build/cpp/litefuse_tests" --gtest_brief=1 \
+    --gtest_filter='Depthwise*:Elementwise*:GemmSimd*:NormSimd*:Simd*:Window*:WinogradSimd*:Lowering*:Threads*:Weights*'
 
 # The runtime's wheels for aarch64, unpacked into the same system.
 site=$root/opt/site

@@ -229,8 +229,9 @@ def test_a_packaged_model_is_run_in_stock_and_with_the_delegate(files: dict[str,
     # 1 KiB for each tensor: input and output of the composite, and three at a time inside of it.
     assert (stock.arena_bytes, stock.scratch_bytes) == (2048 + 3072, None)
     assert ours.arena_bytes == 2048
+    # A strip of rows of each tensor inside, with what the kernels need beside them.
     assert ours.scratch_bytes is not None
-    assert 1024 <= ours.scratch_bytes <= 2048
+    assert 0 < ours.scratch_bytes <= 8192
     assert result.delegate is not None
     assert result.delegate.startswith("cpu: ")
     assert (result.threads, result.warmup, result.pinned, result.notes) == (1, 1, [], [])

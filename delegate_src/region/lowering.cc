@@ -334,6 +334,8 @@ class Units {
       case Kind::kPad:
       case Kind::kPadV2:
         return pad(i, unit);
+      case Kind::kMirrorPad:
+        return mirror_pad(i, unit);
       case Kind::kConcatenation:
         return concat(i, unit);
       case Kind::kSplit:
@@ -878,6 +880,33 @@ class Units {
     unit->stretches = {Stretch::kNone};
     unit->wants = {image_of(in)};
     unit->result = image_of(shape(op(i).outputs[0]));
+    return true;
+  }
+
+  // Of height and width only.
+  bool mirror_pad(int32_t i, Unit* unit) const {
+    const int32_t input = op(i).inputs[0], output = op(i).outputs[0];
+    const Shape& in = shape(input);
+    if (in.rank() != 4 || tensor(op(i).inputs[1]).type != Type::kInt32) return false;
+    const auto* amounts = static_cast<const int32_t*>(tensor(op(i).inputs[1]).constant);
+    if (amounts[0] != 0 || amounts[1] != 0 || amounts[6] != 0 || amounts[7] != 0) return false;
+    const bool reflect = params_of<MirrorPadParams>(op(i)).reflect;
+    // Where each position comes from; the reference kernel has made sure that it is inside.
+    const auto find = [&](int32_t size, int32_t before, int32_t total, std::vector<Sample>* samples) {
+      for (int32_t o = 0; o < total; ++o) {
+        int32_t from = o - before;
+        if (from < 0) from = -from - (reflect ? 0 : 1);
+        if (from >= size) from = 2 * size - from - (reflect ? 2 : 1);
+        samples->push_back(Sample{from, from, 0.0f});
+      }
+    };
+    find(in[1], amounts[2], shape(output)[1], &unit->rows);
+    find(in[2], amounts[4], shape(output)[2], &unit->columns);
+    unit->type = Unit::Type::kNearest;
+    unit->inputs = {input};
+    unit->stretches = {Stretch::kNone};
+    unit->wants = {image_of(in)};
+    unit->result = image_of(shape(output));
     return true;
   }
 

@@ -14,7 +14,10 @@ Status check_structure(const Region& region) {
   enum class State : uint8_t { kUnknown, kKnown, kComputed, kGivenAway };
   std::vector<State> states(count, State::kUnknown);
   for (size_t i = 0; i < count; ++i) {
-    if (region.tensors[i].constant != nullptr) states[i] = State::kKnown;
+    const Tensor& tensor = region.tensors[i];
+    if (tensor.constant != nullptr) states[i] = State::kKnown;
+    LITEFUSE_REQUIRE(tensor.sparsity == nullptr || tensor.constant != nullptr, "tensor `%s` is sparse and not constant",
+                     tensor.name.c_str());
   }
   for (int32_t input : region.inputs) {
     LITEFUSE_REQUIRE(within(input, count), "input %d is no tensor", input);
@@ -29,6 +32,9 @@ Status check_structure(const Region& region) {
       LITEFUSE_REQUIRE(within(input, count), "%s: input %d is no tensor", describe(region, op).c_str(), input);
       LITEFUSE_REQUIRE(states[static_cast<size_t>(input)] != State::kUnknown,
                        "%s: its input `%s` is computed by nothing", describe(region, op).c_str(),
+                       region.tensors[static_cast<size_t>(input)].name.c_str());
+      LITEFUSE_REQUIRE(region.tensors[static_cast<size_t>(input)].sparsity == nullptr || op.kind == Kind::kDensify,
+                       "%s: its input `%s` is sparse, which only DENSIFY reads", describe(region, op).c_str(),
                        region.tensors[static_cast<size_t>(input)].name.c_str());
     }
     LITEFUSE_REQUIRE(!op.outputs.empty(), "%s: it has no outputs", describe(region, op).c_str());

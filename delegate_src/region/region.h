@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <variant>
 #include <vector>
@@ -97,6 +98,7 @@ enum class Kind : int32_t {
   kHardSwish = 117,
   kQuantize = 114,
   kSelectV2 = 123,
+  kDensify = 124,
   kBatchMatmul = 126,
   kBroadcastTo = 130,
   kGelu = 150,
@@ -195,12 +197,30 @@ using Params = std::variant<std::monostate, Conv2dParams, PoolParams, FullyConne
                             AxisParams, SplitParams, ReducerParams, ResizeParams, ReshapeParams, SqueezeParams,
                             StridedSliceParams, MirrorPadParams, BlockParams>;
 
+// How the values of a sparse constant lie: a tree of levels, one for each dimension and then one for each blocked
+// dimension, with the values as its leaves. (Chou et al., "Format abstraction for sparse tensor algebra compilers",
+// 2018; SparsityParameters in TFLite's schema.) Nothing of it is checked but by the kernel of DENSIFY.
+struct Sparsity {
+  struct Level {
+    bool dense = true;
+    int32_t size = 0;               // of a dense one, which has all coordinates below every node of the level above
+    std::vector<int32_t> segments;  // otherwise: node p above has those from indices[segments[p]] ...
+    std::vector<int32_t> indices;   // ... up to before indices[segments[p + 1]]
+  };
+  std::vector<int32_t> order;      // of each level, the dimension; rank + i where it counts inside the blocks of i
+  std::vector<int32_t> block_map;  // the dimensions that are divided into blocks
+  std::vector<Level> levels;
+  int64_t values = 0;  // stored elements
+};
+
 struct Tensor {
   std::string name;
   Type type = Type::kNone;
   Shape shape;  // as in the file; the executor finds the real ones from those of the region's inputs
   Quantization quantization;
   const void* constant = nullptr;  // the value, where the file holds it: shape.elements() elements, not owned
+  // Of sparse constants, which only DENSIFY may read: `constant` has sparsity->values elements then.
+  std::shared_ptr<const Sparsity> sparsity{};
 };
 
 struct Operator {
@@ -221,7 +241,7 @@ struct Region {
 };
 
 // Whether a region can be walked safely: indices within bounds, constants where they are needed, each tensor computed
-// once and before it is read, no output that nothing computes.
+// once and before it is read, no output that nothing computes, sparse constants at DENSIFY alone.
 Status check_structure(const Region& region);
 
 // "CONV_2D #3 `name`", for messages.

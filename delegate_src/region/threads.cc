@@ -7,6 +7,8 @@ namespace {
 
 // How long a worker waits for more work before it sleeps: regions follow one another within microseconds.
 constexpr auto kPatience = std::chrono::microseconds(100);
+constexpr int kSpins = 2000;
+constexpr int kMostTasks = 0xffff;
 
 void pause() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -21,8 +23,7 @@ void pause() {
 Threads::~Threads() {
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    stop_ = true;
-    round_.fetch_add(1, std::memory_order_release);
+    stop_.store(true, std::memory_order_release);
   }
   wake_.notify_all();
   for (std::thread& worker : workers_) worker.join();
@@ -35,50 +36,61 @@ void Threads::start() {
 }
 
 void Threads::run(int tasks, Function function, const void* context) {
-  std::unique_lock<std::mutex> busy(busy_, std::defer_lock);
-  if (tasks < 2 || count_ < 2 || !busy.try_lock()) {
+  if (tasks < 2 || tasks > kMostTasks || count_ < 2 || busy_.exchange(true, std::memory_order_acquire)) {
     for (int task = 0; task < tasks; ++task) function(context, task, 0);
     return;
   }
   start();
   function_ = function;
   context_ = context;
-  tasks_ = tasks;
-  next_.store(0, std::memory_order_relaxed);
-  working_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    round_.fetch_add(1, std::memory_order_release);
+  done_.store(0, std::memory_order_relaxed);
+  // Sequential order: either a worker that is about to sleep sees the new round, or it is seen to be asleep here.
+  ticket_.store(packed({round() + 1, static_cast<uint32_t>(tasks), 0}), std::memory_order_seq_cst);
+  if (sleepers_.load(std::memory_order_seq_cst) > 0) {
+    { std::lock_guard<std::mutex> lock(mutex_); }
+    wake_.notify_all();
   }
-  wake_.notify_all();
   take_tasks(0);
-  // Every worker has to have seen this round, since the next one overwrites what they read.
-  while (working_.load(std::memory_order_acquire) > 0) pause();
+  for (int spins = 0; done_.load(std::memory_order_acquire) < tasks; ++spins) {
+    // Whoever has the last task may have lost its core.
+    if (spins > kSpins) std::this_thread::yield();
+    pause();
+  }
+  busy_.store(false, std::memory_order_release);
 }
 
 void Threads::take_tasks(int worker) {
-  for (int task = next_.fetch_add(1, std::memory_order_relaxed); task < tasks_;
-       task = next_.fetch_add(1, std::memory_order_relaxed)) {
+  uint64_t word = ticket_.load(std::memory_order_acquire);
+  for (;;) {
+    Ticket ticket = unpacked(word);
+    if (ticket.next >= ticket.tasks) return;
+    const auto task = static_cast<int>(ticket.next++);
+    if (!ticket_.compare_exchange_weak(word, packed(ticket), std::memory_order_acq_rel, std::memory_order_acquire)) {
+      continue;
+    }
     function_(context_, task, worker);
+    done_.fetch_add(1, std::memory_order_release);
+    word = ticket_.load(std::memory_order_acquire);
   }
 }
 
 void Threads::loop(int worker) {
   uint32_t seen = 0;
-  for (;;) {
+  while (!stop_.load(std::memory_order_acquire)) {
     const auto patience = std::chrono::steady_clock::now() + kPatience;
-    while (round_.load(std::memory_order_acquire) == seen && std::chrono::steady_clock::now() < patience) pause();
-    if (round_.load(std::memory_order_acquire) == seen) {
+    while (round() == seen && !stop_.load(std::memory_order_relaxed) && std::chrono::steady_clock::now() < patience) {
+      pause();
+    }
+    if (round() == seen) {
       std::unique_lock<std::mutex> lock(mutex_);
-      wake_.wait(lock, [&] { return round_.load(std::memory_order_acquire) != seen; });
+      sleepers_.fetch_add(1, std::memory_order_seq_cst);
+      wake_.wait(lock, [&] {
+        return unpacked(ticket_.load(std::memory_order_seq_cst)).round != seen || stop_.load(std::memory_order_acquire);
+      });
+      sleepers_.fetch_sub(1, std::memory_order_relaxed);
     }
-    ++seen;
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      if (stop_) return;
-    }
+    seen = round();
     take_tasks(worker);
-    working_.fetch_sub(1, std::memory_order_release);
   }
 }
 

@@ -41,19 +41,33 @@ class Threads {
   void start();
   void loop(int worker);
   void take_tasks(int worker);
+  uint32_t round() const { return unpacked(ticket_.load(std::memory_order_acquire)).round; }
+
+  // Which round it is, its number of tasks and the next of them, in one word: who takes a task by exchanging it knows
+  // that the round was still open, and a worker that comes late disturbs nobody.
+  struct Ticket {
+    uint32_t round;
+    uint32_t tasks;
+    uint32_t next;
+  };
+  static uint64_t packed(const Ticket& t) { return uint64_t{t.round} << 32 | uint64_t{t.tasks} << 16 | t.next; }
+  static Ticket unpacked(uint64_t word) {
+    return {static_cast<uint32_t>(word >> 32), static_cast<uint32_t>(word >> 16 & 0xffff),
+            static_cast<uint32_t>(word & 0xffff)};
+  }
 
   int count_;
-  std::mutex busy_;  // held by the caller whose work is being done
+  std::atomic<bool> busy_{false};  // whether a caller's work is being done
   std::mutex mutex_;
   std::condition_variable wake_;
   std::vector<std::thread> workers_;
-  std::atomic<uint32_t> round_{0};  // counts what run() has given out
-  std::atomic<int> next_{0};        // the next task
-  std::atomic<int> working_{0};     // workers that have not finished this round
-  int tasks_ = 0;
+  std::atomic<uint64_t> ticket_{0};
+  std::atomic<int> done_{0};      // tasks of this round that are finished
+  std::atomic<int> sleepers_{0};  // workers that have to be woken
+  std::atomic<bool> stop_{false};
+  // Written before the ticket of a round, and read by those who have taken a task of it.
   Function function_ = nullptr;
   const void* context_ = nullptr;
-  bool stop_ = false;
 };
 
 }  // namespace litefuse

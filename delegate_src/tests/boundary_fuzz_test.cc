@@ -11,6 +11,7 @@
 #include "tests/fake_runtime.h"
 #include "tests/json.h"
 #include "tests/random.h"
+#include "tests/sparse.h"
 #include "tflite/delegate.h"
 
 namespace litefuse {
@@ -56,17 +57,22 @@ void add_network(Model* model, int index) {
   const int joined = g.tensor(Type::kInt8, {1, 3, 4, 4}, "joined");
   const int shape = g.constant(Type::kInt32, {2}, std::vector<int32_t>{-1, 48}, "shape");
   const int flat = g.tensor(Type::kInt8, {1, 48}, "flat");
-  const int fw = g.constant(Type::kInt8, {5, 48}, std::vector<int8_t>(240, 1), "fw");
+  std::vector<int8_t> weights(240);
+  for (size_t i = 0; i < weights.size(); i += 7) weights[i] = 1;
+  const auto sparse = fake::make_sparse(weights, {5, 48}, {{1, 0, 2}, {1}, {4}, {true, false, true}});
+  const int fw = g.constant(Type::kInt8, {5, 48}, sparse.values, "fw");
+  g.sparsify(fw, sparse.how);
   const int full = g.tensor(Type::kInt8, {1, 5}, "full");
   const int real = g.tensor(Type::kFloat32, {1, 5}, "real");
   const int y = g.tensor(Type::kFloat32, {1, 5}, "y");
   const int where = g.constant(Type::kInt32, {2}, std::vector<int32_t>{4, 0}, "where");
   const int z = g.tensor(Type::kFloat32, {1, 2}, "z");
+  const int dense = g.tensor(Type::kInt8, {5, 48}, "dense");
   for (int t : {x, conv, depth, sum, padded, pooled, cut, joined, flat, full}) g.quantize(t, {0.25f}, {-3});
   g.quantize(w, {0.01f, 0.02f, 0.03f, 0.04f}, {0, 0, 0, 0}, 0);
   g.quantize(b, {0.0025f, 0.005f, 0.0075f, 0.01f}, {0, 0, 0, 0}, 0);
   g.quantize(dw, {0.01f, 0.02f, 0.03f, 0.04f}, {0, 0, 0, 0}, 3);
-  g.quantize(fw, {0.125f}, {0});
+  for (int t : {fw, dense}) g.quantize(t, {0.125f}, {0});
   options(g.op(Kind::kConv2d, {x, w, b}, {conv}, abi::ConvParams{1, 1, 1, 1, 1, 1}), 6);
   options(g.op(Kind::kDepthwiseConv2d, {conv, dw, -1}, {depth}, abi::DepthwiseConvParams{1, 1, 1, 1, 0, 1, 1}), 7);
   options(g.op(Kind::kAdd, {conv, depth}, {sum}, abi::AddParams{0, false}), 1);
@@ -76,7 +82,8 @@ void add_network(Model* model, int index) {
           5);
   options(g.op(Kind::kConcatenation, {cut, cut}, {joined}, abi::ConcatenationParams{2, 0}), 2);
   options(g.op(Kind::kReshape, {joined, shape}, {flat}, abi::ReshapeParams{{0}, 0}), 9);
-  options(g.op(Kind::kFullyConnected, {flat, fw, -1}, {full}, abi::FullyConnectedParams{0, 0, false, false}), 2);
+  g.op(Kind::kDensify, {fw}, {dense});
+  options(g.op(Kind::kFullyConnected, {flat, dense, -1}, {full}, abi::FullyConnectedParams{0, 0, false, false}), 2);
   g.op(Kind::kDequantize, {full}, {real});
   options(g.op(Kind::kSoftmax, {real}, {y}, abi::SoftmaxParams{1.0f}), 1);
   options(g.op(Kind::kGather, {y, where}, {z}, abi::GatherParams{1, 0}), 2);
@@ -109,7 +116,7 @@ int64_t fingerprint(Graph* graph, int first, int last) {
 
 void set_plan(Model* model) {
   std::vector<Flex> regions;
-  for (const auto& [first, last] : {std::pair{0, 3}, {4, 7}, {8, 11}}) {
+  for (const auto& [first, last] : {std::pair{0, 3}, {4, 7}, {8, 12}}) {
     std::vector<int64_t> operators;
     for (int i = first; i <= last; ++i) operators.push_back(i);
     regions.push_back(Flex::map({{"kind", "part"},
@@ -206,8 +213,29 @@ void spoil_quantization(abi::Tensor* tensor, Random* random) {
   }
 }
 
+// Lists only become shorter, and dimensions fewer: how many there are, the runtime itself says.
+void spoil_sparsity(abi::Sparsity* sparsity, Random* random) {
+  abi::DimensionMetadata& level = sparsity->dim_metadata[random->below(sparsity->dim_metadata_size)];
+  abi::IntArray* lists[] = {sparsity->traversal_order, sparsity->block_map, level.array_segments, level.array_indices};
+  abi::IntArray* list = lists[random->below(4)];
+  switch (random->below(4)) {
+    case 0:
+      level.format = random->between(-1, 2);
+      break;
+    case 1:
+      level.dense_size = random->odd();
+      break;
+    case 2:
+      if (list != nullptr && list->size > 0) list->size = random->between(-1, list->size - 1);
+      break;
+    default:
+      if (list != nullptr && list->size > 0) list->data[random->below(list->size)] = random->odd();
+  }
+}
+
 void spoil_tensor(Graph* graph, int index, Random* random) {
   abi::Tensor& tensor = graph->at(index);
+  if (tensor.sparsity != nullptr && random->one_in(2)) return spoil_sparsity(tensor.sparsity, random);
   switch (random->below(8)) {
     case 0:
       tensor.type = random->between(-1, 20);

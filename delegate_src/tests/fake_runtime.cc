@@ -289,6 +289,36 @@ int Graph::constant(Type type, const Dims& dims, const void* data, size_t bytes,
   return index;
 }
 
+void Graph::FreeSparsity::operator()(abi::Sparsity* sparsity) const {
+  for (int i = 0; i < sparsity->dim_metadata_size; ++i) {
+    std::free(sparsity->dim_metadata[i].array_segments);
+    std::free(sparsity->dim_metadata[i].array_indices);
+  }
+  std::free(sparsity->dim_metadata);
+  std::free(sparsity->traversal_order);
+  std::free(sparsity->block_map);
+  std::free(sparsity);
+}
+
+void Graph::sparsify(int tensor, const Sparsity& how) {
+  auto* made = static_cast<abi::Sparsity*>(std::calloc(1, sizeof(abi::Sparsity)));
+  made->traversal_order = make_array(how.order);
+  if (!how.block_map.empty()) made->block_map = make_array(how.block_map);
+  made->dim_metadata_size = static_cast<int>(how.levels.size());
+  made->dim_metadata =
+      static_cast<abi::DimensionMetadata*>(std::calloc(how.levels.size() + 1, sizeof(abi::DimensionMetadata)));
+  for (size_t i = 0; i < how.levels.size(); ++i) {
+    abi::DimensionMetadata& level = made->dim_metadata[i];
+    level.format = how.levels[i].dense ? abi::kDense : abi::kSparseCsr;
+    level.dense_size = how.levels[i].size;
+    if (how.levels[i].dense) continue;
+    level.array_segments = make_array(how.levels[i].segments);
+    level.array_indices = make_array(how.levels[i].indices);
+  }
+  sparsities_.emplace_back(made);
+  at(tensor).sparsity = made;
+}
+
 void Graph::quantize(int tensor, const std::vector<float>& scales, const std::vector<int>& zero_points, int axis) {
   abi::Tensor& t = at(tensor);
   free_quantization(&t);

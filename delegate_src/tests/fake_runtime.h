@@ -89,6 +89,8 @@ class Graph {
     return constant(type, dims, values.data(), values.size() * sizeof(T), name);
   }
   void quantize(int tensor, const std::vector<float>& scales, const std::vector<int>& zero_points, int axis = 0);
+  // Makes a constant sparse; what the tensor tells of that can be changed through at(tensor).sparsity.
+  void sparsify(int tensor, const Sparsity& how);
   int op(Kind kind, const std::vector<int>& inputs, const std::vector<int>& outputs);
   template <typename P>
   int op(Kind kind, const std::vector<int>& inputs, const std::vector<int>& outputs, const P& params) {
@@ -199,6 +201,10 @@ class Graph {
   abi::Context context_{};
   std::vector<abi::Tensor> tensors_;
   std::vector<std::unique_ptr<void, Free>> memory_;  // of each tensor
+  struct FreeSparsity {
+    void operator()(abi::Sparsity* sparsity) const;
+  };
+  std::vector<std::unique_ptr<abi::Sparsity, FreeSparsity>> sparsities_;
   std::vector<std::unique_ptr<Entry>> nodes_;
   std::vector<int> plan_;
   std::vector<int> original_plan_;

@@ -239,6 +239,11 @@ class Maker {
         for (size_t i = 2; i < 6; ++i) amounts[i] = random_.between(0, 3);
         if (random_.one_in(3)) amounts[7] = random_.between(0, 5);
         if (random_.one_in(6)) amounts[6] = random_.between(0, 5);
+        if (random_.one_in(3)) {
+          amounts[6] = amounts[7] = 0;
+          emit(Kind::kMirrorPad, {x, numbers(amounts, {4, 2})}, MirrorPadParams{random_.one_in(2)});
+          return;
+        }
         if (emit(Kind::kPad, {x, numbers(amounts, {4, 2})}) && random_.one_in(2)) convolution(alive_.back());
         return;
       }
@@ -585,8 +590,8 @@ void try_nan(uint64_t seed) {
   Maker maker(seed);
   const Region region = maker.make();
   for (const Operator& op : region.operators) {
-    // TensorFlow Lite's skips NaN, or not, by where it lies in the window; window.h says what is done here.
-    if (op.kind == Kind::kMaxPool2d) return;
+    // Which of some numbers is the largest is not defined if one of them is NaN: it comes out or is skipped.
+    if (op.kind == Kind::kMaxPool2d || op.kind == Kind::kReduceMax) return;
   }
   if (region.operators.empty()) return;
   const std::string what = "seed " + std::to_string(seed) + "\n" + text_of(region);

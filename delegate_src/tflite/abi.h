@@ -17,6 +17,9 @@ enum Status { kOk = 0, kError = 1 };
 constexpr int kMmapRo = 1;
 // TfLiteQuantizationType
 constexpr int kAffineQuantization = 1;
+// TfLiteDimensionType
+constexpr int kDense = 0;
+constexpr int kSparseCsr = 1;
 // TfLiteDelegateFlags
 constexpr int64_t kAllowDynamicTensors = 1;
 // TfLiteBuiltinOperator, beyond what is in litefuse::Kind
@@ -50,6 +53,19 @@ struct QuantizationParams {
   int32_t zero_point;
 };
 
+struct DimensionMetadata {
+  int format;  // kDense or kSparseCsr
+  int dense_size;
+  IntArray* array_segments;
+  IntArray* array_indices;
+};
+struct Sparsity {
+  IntArray* traversal_order;
+  IntArray* block_map;
+  DimensionMetadata* dim_metadata;
+  int dim_metadata_size;
+};
+
 struct Tensor {
   int type;
   void* data;
@@ -64,7 +80,7 @@ struct Tensor {
   bool data_is_stale;
   bool is_variable;
   Quantization quantization;
-  void* sparsity;
+  Sparsity* sparsity;
   const IntArray* dims_signature;
 };
 

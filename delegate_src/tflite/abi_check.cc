@@ -30,6 +30,17 @@ SAME_SIZE(Quantization, TfLiteQuantization);
 SAME_PLACE(Quantization, params, TfLiteQuantization, params);
 SAME_SIZE(QuantizationParams, TfLiteQuantizationParams);
 
+SAME_SIZE(DimensionMetadata, TfLiteDimensionMetadata);
+SAME_PLACE(DimensionMetadata, format, TfLiteDimensionMetadata, format);
+SAME_PLACE(DimensionMetadata, dense_size, TfLiteDimensionMetadata, dense_size);
+SAME_PLACE(DimensionMetadata, array_segments, TfLiteDimensionMetadata, array_segments);
+SAME_PLACE(DimensionMetadata, array_indices, TfLiteDimensionMetadata, array_indices);
+SAME_SIZE(Sparsity, TfLiteSparsity);
+SAME_PLACE(Sparsity, traversal_order, TfLiteSparsity, traversal_order);
+SAME_PLACE(Sparsity, block_map, TfLiteSparsity, block_map);
+SAME_PLACE(Sparsity, dim_metadata, TfLiteSparsity, dim_metadata);
+SAME_PLACE(Sparsity, dim_metadata_size, TfLiteSparsity, dim_metadata_size);
+
 SAME_SIZE(Tensor, TfLiteTensor);
 SAME_PLACE(Tensor, type, TfLiteTensor, type);
 SAME_PLACE(Tensor, data, TfLiteTensor, data);
@@ -89,6 +100,7 @@ SAME_PLACE(Context, acquire_subgraph_context, TfLiteContext, AcquireSubgraphCont
 SAME_PLACE(Context, release_subgraph_context, TfLiteContext, ReleaseSubgraphContext);
 
 static_assert(kMmapRo == kTfLiteMmapRo && kAffineQuantization == kTfLiteAffineQuantization &&
+                  kDense == kTfLiteDimDense && kSparseCsr == kTfLiteDimSparseCSR &&
                   kAllowDynamicTensors == kTfLiteDelegateFlagsAllowDynamicTensors &&
                   static_cast<int>(kOk) == static_cast<int>(kTfLiteOk),
               "a constant has another value");

@@ -54,13 +54,52 @@ Status import_quantization(const abi::Tensor& from, Quantization* to) {
   return Status();
 }
 
+// Copies at most `most` numbers; no array is like an empty one.
+Status import_numbers(const abi::IntArray* from, int64_t most, std::vector<int32_t>* to) {
+  if (from == nullptr) return Status();
+  LITEFUSE_REQUIRE(from->size >= 0 && from->size <= most, "its sparsity lists %d numbers where %lld are possible",
+                   from->size, static_cast<long long>(most));
+  to->assign(from->data, from->data + from->size);
+  return Status();
+}
+
+// How a sparse constant is stored, as the file says it: sizes are bounded, the rest is for the kernel of DENSIFY.
+Status import_sparsity(const abi::Tensor& from, Tensor* to) {
+  const abi::Sparsity& sparsity = *from.sparsity;
+  auto made = std::make_shared<Sparsity>();
+  LITEFUSE_REQUIRE(from.allocation_type == abi::kMmapRo && from.data != nullptr, "it is sparse and not constant");
+  LITEFUSE_RETURN_IF_REFUSED(import_numbers(sparsity.traversal_order, 2 * kMaxRank, &made->order));
+  LITEFUSE_RETURN_IF_REFUSED(import_numbers(sparsity.block_map, kMaxRank, &made->block_map));
+  const int count = sparsity.dim_metadata_size;
+  LITEFUSE_REQUIRE(count >= 0 && count <= 2 * kMaxRank && (count == 0 || sparsity.dim_metadata != nullptr),
+                   "its sparsity describes %d dimensions", count);
+  for (int i = 0; i < count; ++i) {
+    const abi::DimensionMetadata& level = sparsity.dim_metadata[i];
+    LITEFUSE_REQUIRE(level.format == abi::kDense || level.format == abi::kSparseCsr,
+                     "its sparsity has the unknown format %d", level.format);
+    Sparsity::Level read;
+    read.dense = level.format == abi::kDense;
+    if (read.dense) {
+      read.size = level.dense_size;
+    } else {
+      // No level of a tree whose nodes are all different has more of them than there are elements.
+      const int64_t most = to->shape.elements();
+      LITEFUSE_RETURN_IF_REFUSED(import_numbers(level.array_segments, most + 1, &read.segments));
+      LITEFUSE_RETURN_IF_REFUSED(import_numbers(level.array_indices, most, &read.indices));
+    }
+    made->levels.push_back(std::move(read));
+  }
+  made->values = static_cast<int64_t>(from.bytes / size_of(to->type));
+  to->sparsity = std::move(made);
+  return Status();
+}
+
 Status import_tensor(const abi::Tensor& from, Tensor* to) {
   to->name = from.name != nullptr ? from.name : "";
   to->type = known_type(from.type);
   LITEFUSE_REQUIRE(to->type != Type::kNone, "tensor `%s` is of type %d, which regions do not know", to->name.c_str(),
                    from.type);
   LITEFUSE_REQUIRE(!from.is_variable, "tensor `%s` is a variable", to->name.c_str());
-  LITEFUSE_REQUIRE(from.sparsity == nullptr, "tensor `%s` is sparse", to->name.c_str());
   LITEFUSE_REQUIRE(from.dims != nullptr && to->shape.assign(from.dims->data, from.dims->size),
                    "tensor `%s` has a shape that regions cannot have", to->name.c_str());
   LITEFUSE_RETURN_IF_REFUSED(import_quantization(from, &to->quantization).at("tensor `" + to->name + "`"));
@@ -72,9 +111,12 @@ Status import_tensor(const abi::Tensor& from, Tensor* to) {
   for (int32_t point : to->quantization.zero_points) {
     LITEFUSE_REQUIRE(range.clamp(point) == point, "tensor `%s` has a zero point of %d", to->name.c_str(), point);
   }
+  if (from.sparsity != nullptr) {
+    LITEFUSE_RETURN_IF_REFUSED(import_sparsity(from, to).at("tensor `" + to->name + "`"));
+  }
   if (from.allocation_type == abi::kMmapRo && from.data != nullptr) {
     const size_t size = size_of(to->type);
-    LITEFUSE_REQUIRE(static_cast<uint64_t>(to->shape.elements()) * size <= from.bytes,
+    LITEFUSE_REQUIRE(to->sparsity != nullptr || static_cast<uint64_t>(to->shape.elements()) * size <= from.bytes,
                      "constant `%s` has %zu bytes, which are too few for %s of %s", to->name.c_str(), from.bytes,
                      name_of(to->type), to->shape.str().c_str());
     LITEFUSE_REQUIRE(reinterpret_cast<uintptr_t>(from.data) % size == 0, "constant `%s` is not aligned",

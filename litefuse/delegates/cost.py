@@ -82,6 +82,10 @@ class CostModel(ABC):
     def wins_alone(self, network: Network, i: int) -> bool:
         """Whether our kernel for a single operator is known to be faster than the stock one."""
 
+    @abstractmethod
+    def keeps_up(self, network: Network, members: Collection[int]) -> bool:
+        """Whether a region of these operators, beside another one, is no slower than the stock runtime."""
+
     def stock_us(self, network: Network, members: Collection[int], copies: Collection[int] = ()) -> float:
         """What the operators that a region replaces take in the stock runtime."""
         return sum(self.operator_us(network, i) for i in members if i not in copies)
@@ -217,8 +221,7 @@ _ADDING = 4.0
 """How much longer XNNPACK adds up rows than the additions alone would take."""
 # What computes results that a following operator finds in registers, for the most part.
 _REGISTERS = frozenset({OpClass.ELEMENTWISE, OpClass.BROADCAST, OpClass.REDUCTION})
-_WINOGRAD_CHANNELS, _WINOGRAD_PIXELS = 16, 200
-_LARGE_WINDOW = 49
+_LARGE_WINDOW, _MIDDLE_WINDOW = 49, 25
 
 
 def macs(network: Network, i: int) -> int:
@@ -260,22 +263,34 @@ def flops(network: Network, i: int) -> float:
 
 
 def is_winograd(network: Network, i: int) -> bool:
-    """Whether a float convolution can be done by Winograd's algorithm with profit: 3x3, stride 1, enough of it."""
+    """Whether the delegate does a convolution by Winograd's algorithm: float, 3x3, stride 1, enough of it."""
+    return winograd_ratio(network, i) < _WINOGRAD_PAYS
+
+
+_WINOGRAD_PAYS = 0.62
+_WINOGRAD_REAL = 1.45
+"""What the times of whole convolutions were measured to be, over what the formula for their products says."""
+
+
+def winograd_ratio(network: Network, i: int) -> float:
+    """The time of a convolution by Winograd's algorithm over that of plain sums, as `winograd_pays` in
+    `delegate_src/kernels/simd/winograd.cc` estimates it; 1 where it does not apply."""
     if network.kinds[i] is not Op.CONV_2D or not network.graph.is_float(network.outs[i][0]):
-        return False
+        return 1.0
     options, weights = network.ops[i].builtin_options, network.weights(i)
-    if network.graph.type(network.ops[i].inputs[1]) != TensorType.FLOAT32 or weights[1:3] != (3, 3):
-        return False
+    kept = network.graph.type(network.ops[i].inputs[1])
+    if kept not in (TensorType.FLOAT32, TensorType.FLOAT16) or weights[1:3] != (3, 3):
+        return 1.0
     dilation = getattr(options, "dilation_h_factor", 1), getattr(options, "dilation_w_factor", 1)
-    grouped = weights[3] != network.shape(network.data(i))[-1]
-    out = network.shape(network.outs[i][0])
-    return (
-        network.strides(i) == (1, 1)
-        and dilation == (1, 1)
-        and not grouped
-        and min(weights[0], weights[3]) >= _WINOGRAD_CHANNELS
-        and out[1] * out[2] >= _WINOGRAD_PIXELS
-    )
+    channels, outputs = weights[3], weights[0]
+    grouped = channels != network.shape(network.data(i))[-1]
+    if network.strides(i) != (1, 1) or dilation != (1, 1) or grouped or min(channels, outputs) < 16:
+        return 1.0
+    height, width = network.shape(network.outs[i][0])[1:3]
+    products = channels * outputs
+    tiles = -(-height // 4) * -(-width // 4)
+    winograd = max(5000 + tiles * (36 * products / 11 + 14 * (channels + outputs)), 36 * products * 4 / 6)
+    return winograd / max(9 * products * height * width / 14.5, 9 * products * 4 / 6)
 
 
 def is_merged(network: Network, i: int) -> bool:
@@ -408,10 +423,17 @@ class Roofline(CostModel):
         return time + moved * target.fallback_byte_us
 
     def wins_alone(self, network: Network, i: int) -> bool:
-        """Depthwise convolutions of 7x7 and larger, and those that Winograd's algorithm suits."""
+        """Depthwise convolutions of 5x5 and larger, transposed ones, and those that Winograd's algorithm suits."""
         if network.is_depthwise(i):
-            return network.graph.is_float(network.outs[i][0]) and prod(network.window(i)) >= _LARGE_WINDOW
+            return network.graph.is_float(network.outs[i][0]) and prod(network.window(i)) >= _MIDDLE_WINDOW
+        if network.kinds[i] is Op.TRANSPOSE_CONV:
+            return network.graph.is_float(network.outs[i][0])
         return is_winograd(network, i)
+
+    def keeps_up(self, network: Network, members: Collection[int]) -> bool:
+        """By the model's figures, where the stock runtime pays for stopping and going on what a region costs."""
+        fused = self.fused_us(network, members) - self.target.region_us
+        return fused <= self.stock_us(network, members) * (1 + MARGIN / 3)
 
     @staticmethod
     def _is_nothing(network: Network, i: int, members: Collection[int]) -> bool:
@@ -495,15 +517,22 @@ class Roofline(CostModel):
             weights = network.ops[i].inputs[1]
             if network.graph.type(weights) == TensorType.INT8:
                 return target.peak_int8, 0.4
+        # Measured on x86-64-v3, one core.
         if depthwise:
             if area >= _LARGE_WINDOW:
-                return target.peak_f32, 0.38 if ours else 0.04
-            return target.peak_f32, 0.42 if ours else 0.3
+                return target.peak_f32, 0.45 if ours else 0.04
+            if area >= _MIDDLE_WINDOW:
+                return target.peak_f32, 0.42 if ours else 0.22
+            if network.strides(i) == (1, 1):
+                return target.peak_f32, 0.34 if ours else 0.27
+            return target.peak_f32, 0.26 if ours else 0.27
         if kind is Op.CONV_2D:
             if ours and is_winograd(network, i):
-                return target.peak_f32, 2.3
-            return target.peak_f32, (0.88 if ours else 0.85) if area == 1 else 0.93
-        return target.peak_f32, 0.5 if kind is Op.TRANSPOSE_CONV else 0.7
+                return target.peak_f32, 0.93 / (_WINOGRAD_REAL * winograd_ratio(network, i))
+            return target.peak_f32, (0.88 if ours else 0.86) if area == 1 else 0.93
+        if kind is Op.TRANSPOSE_CONV:
+            return target.peak_f32, 0.8 if ours else 0.32
+        return target.peak_f32, 0.7
 
 
 class Eager(Roofline):

@@ -139,6 +139,13 @@ class _Operator:
             return f" of {len(shape)} dimensions"
         return " of batches" if paddings is None or paddings.reshape(-1)[:2].any() else None
 
+    def mirror_pad(self) -> str | None:
+        shape, paddings = self.shape(self.op.inputs[0]), self.graph.constant(self.op.inputs[1])
+        if len(shape) != 4:
+            return f" of {len(shape)} dimensions"
+        beside = paddings is None or paddings.reshape(-1)[:2].any() or paddings.reshape(-1)[6:].any()
+        return " of batches or channels" if beside else None
+
     def concat(self) -> str | None:
         rank = len(self.shape(self.op.outputs[0]))
         if getattr(self.options, "axis", 0) not in (rank - 1, -1):
@@ -205,6 +212,7 @@ _COVERS: dict[OperatorKind, Callable[[_Operator], str | None]] = {
     Op.RESIZE_NEAREST_NEIGHBOR: _Operator.always,
     Op.PAD: _Operator.pad,
     Op.PADV2: _Operator.pad,
+    Op.MIRROR_PAD: _Operator.mirror_pad,
     Op.CONCATENATION: _Operator.concat,
     Op.SPLIT: _Operator.split,
     Op.RESHAPE: _Operator.view,
@@ -261,7 +269,8 @@ def _norms(network: Network) -> frozenset[int]:
     if known is None:
         found: set[int] = set()
         for i in range(len(network.ops)):
-            if i not in found and network.kinds[i] in (Op.MEAN, Op.SQUARE, Op.MUL):
+            begins = network.kinds[i] in (Op.MEAN, Op.SQUARE, Op.MUL) and network.reasons[i] is None
+            if begins and i not in found:
                 found.update(_Norm(network, i).members)
         known = _known_norms[network] = frozenset(found)
     return known

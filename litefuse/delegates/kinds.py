@@ -14,9 +14,13 @@ from typing import NamedTuple
 import numpy as np
 
 from litefuse.graph.graph import NOT_PURE, Graph, OperatorKind
-from litefuse.schema.enums import ActivationFunctionType, TensorType
+from litefuse.schema.enums import ActivationFunctionType, DimensionType, TensorType
+from litefuse.schema.facts import Numbers
 from litefuse.schema.operators import Op
-from litefuse.schema.tables import Operator
+from litefuse.schema.sparsity import stored_elements
+from litefuse.schema.tables import Operator, Tensor
+from litefuse.schema.types import nbytes
+from litefuse.schema.writer import as_bytes
 
 MAX_RANK = 8
 """The highest rank that the executor's shapes have room for."""
@@ -119,6 +123,7 @@ _TABLE: dict[OperatorKind, _Entry] = {
     Op.QUANTIZE: _Entry(_E, "fbus"),
     Op.DEQUANTIZE: _Entry(_E, "bus"),
     Op.CAST: _Entry(_E, _ANY),
+    Op.DENSIFY: _Entry(_I, "fb"),
     Op.EQUAL: _Entry(_B, "fbuilo"),
     Op.NOT_EQUAL: _Entry(_B, "fbuilo"),
     Op.LESS: _Entry(_B, "fbuil"),
@@ -176,7 +181,7 @@ RESIZES = frozenset({Op.RESIZE_BILINEAR, Op.RESIZE_NEAREST_NEIGHBOR})
 PADS = frozenset({Op.PAD, Op.PADV2, Op.MIRROR_PAD})
 
 # Where integers stand for themselves: nothing is computed of them, or the result is not a number.
-_PLAIN = COMPARISONS | {Op.CAST, Op.SELECT, Op.SELECT_V2}
+_PLAIN = COMPARISONS | {Op.CAST, Op.DENSIFY, Op.SELECT, Op.SELECT_V2}
 _ACTIVATIONS = frozenset(
     {
         ActivationFunctionType.NONE,
@@ -185,6 +190,7 @@ _ACTIVATIONS = frozenset(
         ActivationFunctionType.RELU6,
     }
 )
+_HALVES = frozenset({Op.DEQUANTIZE, Op.DENSIFY})  # operators that read constants of FLOAT16
 _NO_DENSE_FORM = "in a form that the delegate does not read (sparse, packed or outside the file)"
 
 
@@ -277,14 +283,18 @@ def _tensor(graph: Graph, tensor: int, kind: OperatorKind, shapes: Mapping[int, 
     name = f"`{graph.name(tensor)}`"
     if table.is_variable:
         return f"{name} is a variable"
-    if graph.is_constant(tensor) and graph.constant(tensor) is None:
+    if table.sparsity is not None and kind is Op.DENSIFY:
+        reason = _sparsity(graph, table)
+        if reason:
+            return f"{name} is not stored as the delegate reads sparse constants: {reason}"
+    elif graph.is_constant(tensor) and graph.constant(tensor) is None:
         return f"the constant {name} is {_NO_DENSE_FORM}"
-    if table.sparsity is not None or table.external_buffer:
+    elif table.sparsity is not None or table.external_buffer:
         return f"{name} is {_NO_DENSE_FORM}"
     if table.type not in _LETTERS.values():
-        if not (table.type == TensorType.FLOAT16 and kind is Op.DEQUANTIZE):
+        if not (table.type == TensorType.FLOAT16 and kind in _HALVES):
             return f"{name} holds {_type_name(table.type)}"
-        if not graph.is_constant(tensor):
+        if not _is_fixed(graph, tensor):
             return f"{name} holds FLOAT16 and is not constant"
     shape: Sequence[int] | None = graph.shape(tensor)
     if shape is None:
@@ -296,6 +306,39 @@ def _tensor(graph: Graph, tensor: int, kind: OperatorKind, shapes: Mapping[int, 
     quantization = graph.quantization(tensor)
     if quantization is not None and quantization.details is not None:
         return f"{name} is quantised in blocks"
+    return None
+
+
+def _is_fixed(graph: Graph, tensor: int) -> bool:
+    """Whether a tensor is constant, or computed from constants alone."""
+    maker = graph.producer(tensor)
+    return graph.is_constant(tensor) or (maker is not None and fed_by_constants(graph, maker))
+
+
+def _sparsity(graph: Graph, table: Tensor) -> str | None:
+    """What the delegate would refuse about how a sparse constant is stored."""
+    sparsity = table.sparsity
+    assert sparsity is not None
+    shape = list(table.shape or [])
+    if min(shape, default=0) < 0:
+        return "its size is not known"
+    fault, stored = stored_elements(sparsity, shape, Numbers())
+    if fault or stored is None:
+        return fault or "it is too large"
+    order, levels = sparsity.traversal_order, sparsity.dim_metadata
+    assert order is not None
+    assert levels is not None
+    blocks = [] if sparsity.block_map is None else sparsity.block_map.tolist()
+    if len(shape) + len(blocks) != len(order) or blocks != sorted(blocks) or len(set(blocks)) < len(blocks):
+        return "its block map is out of order"
+    inside = range(len(shape), len(order))
+    if [int(d) for d in order[len(shape) :]] != list(inside):
+        return "its blocks are out of order"
+    if any(levels[i].format != DimensionType.DENSE for i in inside):
+        return "its blocks are sparse"
+    data = graph.model.buffers[table.buffer].data if 0 < table.buffer < len(graph.model.buffers) else None
+    if data is None or len(as_bytes(data)) < (nbytes(table.type, stored) or 0):
+        return "it has too few values"
     return None
 
 
@@ -340,6 +383,13 @@ def _types(graph: Graph, op: Operator, kind: OperatorKind, entry: _Entry) -> str
     type = graph.type(data)
     if type == TensorType.FLOAT16 and kind is Op.DEQUANTIZE:
         return None if graph.type(op.outputs[0]) == TensorType.FLOAT32 else "DEQUANTIZE does not give FLOAT32"
+    if kind is Op.DENSIFY:
+        if graph.tensor(data).sparsity is None or not graph.is_constant(data):
+            return f"`{graph.name(data)}`, which DENSIFY reads, is no sparse constant"
+        if graph.type(op.outputs[0]) != type:
+            return f"DENSIFY of {_type_name(type)} gives {_type_name(graph.type(op.outputs[0]))}"
+        if type == TensorType.FLOAT16:
+            return None
     if type not in {_LETTERS[c] for c in entry.types}:
         return f"{kind.name} of {_type_name(type)} is not among the delegate's kernels"
     if entry.role is OpClass.ROOT:
@@ -406,7 +456,7 @@ def _quantized(graph: Graph, op: Operator, kind: OperatorKind, entry: _Entry) ->
     for slot, tensor in enumerate((*op.inputs, *op.outputs)):
         if tensor < 0 or graph.type(tensor) not in _QUANTIZED or slot in entry.constants:
             continue
-        if _scales(graph, tensor) > 1 and not (graph.is_constant(tensor) and kind is Op.DEQUANTIZE):
+        if _scales(graph, tensor) > 1 and not (kind is Op.DEQUANTIZE and _is_fixed(graph, tensor)):
             return f"`{graph.name(tensor)}` has more than one scale"
         if entry.role is not OpClass.INJECTIVE and not _scales(graph, tensor):
             return f"`{graph.name(tensor)}` has no quantisation"

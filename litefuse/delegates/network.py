@@ -1,7 +1,7 @@
 """What partitioning asks of a graph again and again, by position of the operators, and which regions there are.
 
-Operators that are fed by constants alone (DEQUANTIZE of float16 weights above all) are no part of the network: they go
-with whoever reads them, and their results count as constants.
+Operators that are fed by constants alone (DEQUANTIZE of float16 weights above all, DENSIFY of sparse ones) are no part
+of the network: they go with whoever reads them, and their results count as constants.
 """
 
 from __future__ import annotations

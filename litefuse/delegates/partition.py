@@ -5,7 +5,9 @@ In this order, each step taking what the ones before it left:
 1. attention, and reductions whose results meet their inputs again (norms, softmax, squeeze-and-excite);
 2. convolutions and matrix products with what follows them up to a post-dominator, then what precedes them;
 3. chains of these that can be computed strip by strip;
-4. what does not pay is given up; the free rest forms clusters.
+4. what does not pay is given up; the free rest forms clusters;
+5. what lies between regions, or beside them, and takes the delegate no longer than the stock runtime becomes regions
+   too, single operators among them: where the stock runtime has to stop and go on again it loses more than that.
 
 What pays is decided by a :class:`~litefuse.delegates.cost.CostModel`. Every set that was looked at and is not a region
 is reported with its reason.
@@ -13,7 +15,7 @@ is reported with its reason.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from litefuse.delegates.chains import merge_chains
 from litefuse.delegates.clusters import add_cells, add_clusters
@@ -78,10 +80,12 @@ def partition(
     add_prologues(plan)
     merge_chains(plan)
     refused: dict[int, Candidate] = {}
-    _give_up(plan, disable, without, refused)
+    spare = _give_up(plan, disable, without, refused)
     add_clusters(plan)
     add_cells(plan)
-    _give_up(plan, disable, without, refused)
+    spare += _give_up(plan, disable, without, refused)
+    if not slow:
+        _fill(plan, disable, without, refused, spare)
     for draft in sorted(plan.drafts.values(), key=lambda d: min(d.members)):
         result.regions.append(_region(plan, draft))
     for i, reason in enumerate(network.reasons):
@@ -117,9 +121,10 @@ def _restrict(network: Network, target: Target, slow: Collection[int]) -> None:
             network.reasons[i] = why_slow(network, i)
 
 
-def _give_up(plan: Plan, disable: frozenset[str], slow: Collection[int], refused: dict[int, Candidate]) -> None:
-    """Takes back the drafts that do not pay or are not wanted, with the reason."""
+def _give_up(plan: Plan, disable: frozenset[str], slow: Collection[int], refused: dict[int, Candidate]) -> list[Draft]:
+    """Takes back the drafts that do not pay or are not wanted, with the reason; returns those that do not pay."""
     network = plan.network
+    given_up: list[Draft] = []
     todo = list(plan.drafts.items())
     while todo:
         number, draft = todo.pop()
@@ -136,6 +141,57 @@ def _give_up(plan: Plan, disable: frozenset[str], slow: Collection[int], refused
         todo += [(plan.add(part), part) for part in draft.parts]
         where = network.graph.where(network.ops[draft.root])
         refused.setdefault(draft.root, Candidate(kind, where, False, reason))
+        if kind not in disable:
+            given_up.append(draft)
+    return given_up
+
+
+def _fill(
+    plan: Plan,
+    disable: frozenset[str],
+    slow: Collection[int],
+    refused: dict[int, Candidate],
+    spare: Sequence[Draft],
+) -> None:
+    """Makes regions of what is next to one and no slower in the delegate, until nothing more is."""
+    network = plan.network
+    singles = [Draft(i, {i}) for i in range(len(network.ops)) if network.is_free(i) and plan.effective({i})]
+    # Larger ones first, since single operators would take their members.
+    todo = [draft for draft in (*spare, *singles) if not any(i in slow for i in draft.members)]
+    todo.sort(key=lambda draft: (-len(draft.members), min(draft.members)))
+    changed = bool(plan.drafts)
+    while changed:
+        changed = False
+        for draft in list(todo):
+            if not all(network.is_free(i) for i in draft.members):
+                todo.remove(draft)
+            elif (
+                _is_beside(plan, draft)
+                and kind_of(network, draft.members, draft.prologue) not in disable
+                and _keeps_up(plan, draft)
+                and plan.is_legal(draft.members)
+            ):
+                plan.add(draft)
+                refused.pop(draft.root, None)
+                todo.remove(draft)
+                changed = True
+
+
+def _keeps_up(plan: Plan, draft: Draft) -> bool:
+    """Whether a draft, or each of those it is made of, is no slower in the delegate."""
+    parts = [part.members for part in draft.parts] or [draft.members]
+    return any(
+        all(plan.model.keeps_up(plan.network, members) for members in candidates)
+        for candidates in ([draft.members], parts)
+    )
+
+
+def _is_beside(plan: Plan, draft: Draft) -> bool:
+    """Whether a draft reads what a region computes, or computes what a region reads."""
+    network = plan.network
+    makers = (network.producer(t) for t in network.inputs_of(draft.members))
+    readers = (r for t in network.outputs_of(draft.members) for r in network.readers(t))
+    return any(i is not None and network.owner[i] in plan.drafts for i in (*makers, *readers))
 
 
 def _region(plan: Plan, draft: Draft) -> Region:

@@ -9,7 +9,7 @@
 //   vec_exp_bounded      1.3 ulp             0      -      for x <= 88, flushes
 //   vec_log              0.9 ulp             NaN    inf    0 -> -inf, negative -> NaN, denormals are right
 //   vec_log1p_unit       1.7 ulp             -      -      log(1 + x) of 0 <= x <= 1
-//   vec_sigmoid          3.1 ulp             0      1      to -16; 4.0 to -40, 6.0 below (2.9 without fused operations); flushes
+//   vec_sigmoid          3.1 ulp             0      1      for x >= -16; 4.0 to -40, 6.0 below; flushes
 //   vec_sigmoid2         3.3 ulp             -      -      flushes
 //   vec_tanh             4.7 ulp             -1     1      2.8e-7 absolute; 5.8 and 3.5e-7 without fused operations
 //   vec_normal_cdf       2.2e-7 absolute     0      1      0 below -5.3
@@ -424,6 +424,10 @@ HWY_INLINE V vec_elu(D d, V x) {
 // x P(x^2) / Q(x^2), fitted to |x| <= 8. Beyond, where x^2 is held, the quotient grows with x until it is held at 1.
 template <class D, class V>
 HWY_INLINE V vec_tanh(D d, V x) {
+#if HWY_ARCH_ARM
+  // vec_quotient() takes no infinity.
+  x = clamp_keeping_nan(d, hn::Set(d, -10.0f), hn::Set(d, 10.0f), x);
+#endif
   const V z = min_keeping_nan(d, hn::Set(d, 64.0f), op::Mul(x, x));
   V p = op::MulAdd(z, hn::Set(d, 0.0178709738f), hn::Set(d, 25.6905479f));
   V q = op::Add(z, hn::Set(d, 400.270508f));
@@ -433,7 +437,10 @@ HWY_INLINE V vec_tanh(D d, V x) {
   q = op::MulAdd(q, z, hn::Set(d, 548875.625f));
   p = op::MulAdd(p, z, hn::Set(d, 1173367.0f));
   q = op::MulAdd(q, z, hn::Set(d, 1173367.0f));
-  const V y = vec_quotient(d, op::Mul(x, p), q);
+  V y = vec_quotient(d, op::Mul(x, p), q);
+#if HWY_ARCH_ARM
+  y = op::CopySign(y, x);  // nor does it keep the sign of a zero
+#endif
   return clamp_keeping_nan(d, hn::Set(d, -1.0f), hn::Set(d, 1.0f), y);
 }
 
@@ -441,6 +448,10 @@ HWY_INLINE V vec_tanh(D d, V x) {
 // Beyond, where x^2 is held, the quotient grows with x until it is held at 1/2.
 template <class D, class V>
 HWY_INLINE V vec_normal_cdf(D d, V x) {
+#if HWY_ARCH_ARM
+  // vec_quotient() takes no infinity.
+  x = clamp_keeping_nan(d, hn::Set(d, -10.0f), hn::Set(d, 10.0f), x);
+#endif
   const V z = min_keeping_nan(d, hn::Set(d, 27.04f), op::Mul(x, x));
   V p = op::MulAdd(z, hn::Set(d, 11.6370678f), hn::Set(d, 626.150574f));
   V q = op::Add(z, hn::Set(d, 224.629242f));

@@ -53,11 +53,17 @@ class PoolStage final : public Stage {
 class ResizeStage final : public Stage {
  public:
   ResizeStage(std::vector<Sample> rows, std::vector<Sample> columns, bool bilinear)
-      : rows_(std::move(rows)), columns_(std::move(columns)), bilinear_(bilinear), kernels_(window_kernels()) {}
+      : rows_(std::move(rows)), columns_(std::move(columns)), bilinear_(bilinear), kernels_(window_kernels()) {
+    for (const Sample& row : rows_) {
+      lowest_.push_back(std::min(row.first, row.second));
+      highest_.push_back(std::max(row.first, row.second));
+    }
+    for (size_t y = rows_.size(); y-- > 1;) lowest_[y - 1] = std::min(lowest_[y - 1], lowest_[y]);
+    for (size_t y = 1; y < rows_.size(); ++y) highest_[y] = std::max(highest_[y], highest_[y - 1]);
+  }
 
   Span needs(size_t, Span rows) const override {
-    const Sample &first = rows_[static_cast<size_t>(rows.begin)], &last = rows_[static_cast<size_t>(rows.end - 1)];
-    return Span{std::min(first.first, first.second), std::max(last.first, last.second) + 1};
+    return Span{lowest_[static_cast<size_t>(rows.begin)], highest_[static_cast<size_t>(rows.end - 1)] + 1};
   }
   double work(const Image& output) const override { return static_cast<double>(output.row()) * 8; }
 
@@ -82,6 +88,9 @@ class ResizeStage final : public Stage {
 
  private:
   std::vector<Sample> rows_, columns_;
+  // The lowest row that an output row or a later one needs, and the highest that it or an earlier one does: mirrored
+  // rows go back and forth.
+  std::vector<int32_t> lowest_, highest_;
   bool bilinear_;
   const WindowKernels& kernels_;
 };
