@@ -1323,10 +1323,17 @@ class Lowering {
       for (int32_t t : unit.inputs) ++b.uses[at(t)];
     }
     b.flat_batch = b.flat_batch && b.flat;
-    // What is read through a view counts for what the view shows.
+    // What is read through a view counts for what the view shows, and the other way round.
+    const auto is_view = [&](const Unit& unit) {
+      return unit.type == Unit::Type::kView && !escapes_[at(unit.outputs[0])];
+    };
     for (size_t i = phase.units.size(); i-- > 0;) {
       const Unit& unit = units_[phase.units[i]];
-      if (unit.type == Unit::Type::kView) b.uses[at(unit.inputs[0])] += b.uses[at(unit.outputs[0])] - 1;
+      if (is_view(unit)) b.uses[at(unit.inputs[0])] += b.uses[at(unit.outputs[0])] - 1;
+    }
+    for (size_t u : phase.units) {
+      const Unit& unit = units_[u];
+      if (is_view(unit)) b.uses[at(unit.outputs[0])] = b.uses[at(unit.inputs[0])];
     }
     std::sort(section->operators.begin(), section->operators.end());
     for (size_t u : phase.units) LITEFUSE_RETURN_IF_REFUSED(emit(b, units_[u]));
@@ -1479,14 +1486,18 @@ class Lowering {
     const int scale = b.pipeline->add_ring(one), shift = b.pipeline->add_ring(one);
     emit_mean(b, make_reduce_row_stage(Reduction::kSum), {in}, mean, unit.root);
     emit_mean(b, make_sum_squares_row_stage(), {in, mean}, variance, unit.root);
-    b.pipeline->add_stage(make_norm_scale_stage(unit.gamma, unit.beta, unit.epsilon), {mean, variance}, {scale, shift},
+    b.pipeline->add_stage(make_norm_scale_stage(unit.gamma, unit.beta, unit.epsilon), {variance}, {scale, shift},
                           unit.root);
+    // The difference first: a large mean would cost the product its last digits.
+    const int out = output(b, unit.outputs[0]);
+    const int centred = b.pipeline->add_view(out, 0, b.pipeline->image(out).channels);
+    b.pipeline->add_stage(make_binary_stage(Binary::kSub, Stretch::kNone, Stretch::kChannel, -kInfinity, kInfinity),
+                          {in, mean}, {centred}, unit.root);
     ScaleShift params;
     params.scaled = params.shifted = true;
     params.min = unit.a;
     params.max = unit.b;
-    const int out = output(b, unit.outputs[0]);
-    b.pipeline->add_stage(make_scale_shift_stage(params), {in, scale, shift}, {out}, unit.root);
+    b.pipeline->add_stage(make_scale_shift_stage(params), {centred, scale, shift}, {out}, unit.root);
     return Status();
   }
 

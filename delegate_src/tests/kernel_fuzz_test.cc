@@ -762,7 +762,9 @@ TEST_P(KernelFuzz, WhatIsAcceptedStaysInItsMemory) {
   }
   EXPECT_GT(counts.accepted, 30) << "of 600, with " << counts.refused << " refused";
   EXPECT_GT(counts.refused, 30);
-  if (GetParam() != Kind::kDensify) EXPECT_GT(counts.prepared_again, 5);  // which reads constants alone
+  if (GetParam() != Kind::kDensify) {  // which reads constants alone
+    EXPECT_GT(counts.prepared_again, 5);
+  }
 }
 
 constexpr Kind kAll[] = {

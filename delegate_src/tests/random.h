@@ -16,6 +16,12 @@ inline uint64_t first_seed() {
   return text != nullptr ? std::strtoull(text, nullptr, 10) * 1000000 : 0;
 }
 
+// How many seeds to try instead of the usual number: LITEFUSE_FUZZ_COUNT.
+inline uint64_t seed_count(uint64_t usual) {
+  const char* text = std::getenv("LITEFUSE_FUZZ_COUNT");
+  return text != nullptr ? std::strtoull(text, nullptr, 10) : usual;
+}
+
 class Random {
  public:
   explicit Random(uint64_t seed) : engine_(seed) {}

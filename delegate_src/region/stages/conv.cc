@@ -32,6 +32,9 @@ Span window_rows(const Window& y, Span rows) {
               static_cast<int32_t>(y.origin(rows.end - 1) + int64_t{y.filter - 1} * y.dilation + 1)};
 }
 
+// Whether each output comes from a single input, which is inside the image.
+bool is_pointwise(const Window& w) { return w.filter == 1 && w.pad_before == 0 && w.origin(w.out - 1) < w.in; }
+
 int32_t columns_before(const Window& x) { return x.pad_before; }
 
 int32_t columns_behind(const Window& x) {
@@ -58,7 +61,7 @@ struct Matrix {
 class Conv final : public Stage {
  public:
   explicit Conv(const ConvStageParams& params) : p_(params), kernels_(gemm_kernels()) {
-    pointwise_ = p_.y.filter == 1 && p_.x.filter == 1 && p_.y.pad_before == 0 && p_.x.pad_before == 0;
+    pointwise_ = is_pointwise(p_.y) && is_pointwise(p_.x);
     // A row of the window is one piece if its pixels lie next to each other.
     by_rows_ = p_.groups == 1 && p_.x.dilation == 1 && !p_.sliced;
     segments_ =

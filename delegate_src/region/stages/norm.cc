@@ -53,12 +53,12 @@ class NormScale final : public Stage {
 
   void run(const Rows* inputs, const Rows* outputs, Span rows, Share share, void*) const override {
     if (share.part != 0 || rows.size() == 0) return;
-    const float *mean = inputs[0].at(0), *variance = inputs[1].at(0);
+    const float* variance = inputs[0].at(0);
     float *scale = outputs[0].at(0), *shift = outputs[1].at(0);
     for (int32_t c = 0; c < inputs[0].channels; ++c) {
       const float reciprocal = 1.0f / std::sqrt(variance[c] + epsilon_);
       scale[c] = gamma_ != nullptr ? reciprocal * gamma_[c] : reciprocal;
-      shift[c] = (beta_ != nullptr ? beta_[c] : 0.0f) - mean[c] * scale[c];
+      shift[c] = beta_ != nullptr ? beta_[c] : 0.0f;
     }
   }
 
@@ -70,10 +70,7 @@ class NormScale final : public Stage {
 class ReduceRows final : public Stage {
  public:
   ReduceRows(Reduction reduction, int64_t count)
-      : reduction_(reduction),
-        factor_(reduction == Reduction::kMean ? 1.0f / static_cast<float>(count) : 1.0f),
-        kernels_(norm_kernels()),
-        elementwise_(elementwise_kernels()) {}
+      : reduction_(reduction), count_(static_cast<float>(count)), kernels_(norm_kernels()) {}
 
   // All rows, however many there are.
   Span needs(size_t, Span) const override { return Span{0, std::numeric_limits<int32_t>::max()}; }
@@ -86,16 +83,14 @@ class ReduceRows final : public Stage {
                    : reduction_ == Reduction::kMin ? kernels_.min_pixels
                                                    : kernels_.sum_pixels;
     f(in.at(0), in.height, in.row, in.channels, to);
-    if (reduction_ == Reduction::kMean) {
-      elementwise_.unary(Unary::kAffine, factor_, 0.0f, to, to, static_cast<size_t>(in.channels));
-    }
+    if (reduction_ != Reduction::kMean) return;
+    for (int32_t c = 0; c < in.channels; ++c) to[c] /= count_;
   }
 
  private:
   Reduction reduction_;
-  float factor_;
+  float count_;
   const NormKernels& kernels_;
-  const ElementwiseKernels& elementwise_;
 };
 
 // Calls f(row, rows of pixels) for what lies at one distance.

@@ -89,7 +89,7 @@ enum class Reduction { kSum, kMean, kMax, kMin };
 std::unique_ptr<Stage> make_reduce_row_stage(Reduction reduction);
 // The same of (x - mean)^2, where the second input is the mean of all pixels (1, 1, channels).
 std::unique_ptr<Stage> make_sum_squares_row_stage();
-// From mean and variance of each channel what an instance normalisation multiplies by and adds: two outputs.
+// From the variance of each channel what an instance normalisation multiplies x - mean by, and what it adds: two outputs.
 std::unique_ptr<Stage> make_norm_scale_stage(const float* gamma, const float* beta, float epsilon);
 // Over all rows: (height, 1, channels) -> (1, 1, channels). `count` is what a mean divides by.
 std::unique_ptr<Stage> make_reduce_rows_stage(Reduction reduction, int64_t count);
