@@ -354,8 +354,8 @@ counts them as `slow_operators`. With the backend `reference` these kernels run 
 ## Operators
 
 What regions may contain, with the element types of the data. Weights may be int8 where the data are float32 (dynamic
-range), and per channel; biases int32 or int64; constants float16 where DEQUANTIZE makes them float32. Axes, paddings,
-sizes and permutations have to be constants.
+range), and per channel; biases int32 or int64; constants float16 where DEQUANTIZE makes them float32, and sparse
+where DENSIFY reads them, float16 too. Axes, paddings, sizes and permutations have to be constants.
 
 | operator | class | types | vector kernels, of float32 |
 |---|---|---|---|

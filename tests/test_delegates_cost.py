@@ -109,7 +109,8 @@ def test_single_operators_gain_nothing_unless_their_kernel_wins(where: Target) -
         (conv(28, 64, 1), False),
         (conv(28, 64, 3), True),
         (conv(28, 8, 3), False),
-        (conv(14, 64, 3), False),
+        (conv(14, 64, 3), True),
+        (conv(7, 16, 3), False),
         (conv(28, 64, 3, depthwise=True), False),
         (conv(28, 64, 7, depthwise=True), True),
     ):

@@ -59,6 +59,7 @@ def padding(*amounts: Any) -> dict[int, Any]:
 
 
 _CONV = {1: floats((6, 3, 3, 4)), 2: floats(6)}
+NO_POWER = " by an exponent that is not one constant, or so close to an integer that it counts as that"
 CASES: list[tuple[str, Model, str | None]] = [
     ("conv", one(Op.CONV_2D, (1, 7, 5, 4), constants=_CONV), None),
     ("conv, batches", one(Op.CONV_2D, (3, 7, 5, 4), constants=_CONV), None),
@@ -90,7 +91,10 @@ CASES: list[tuple[str, Model, str | None]] = [
     ),
     ("outer", one(Op.ADD, (3, 1), (1, 4)), "ADD with operands that are stretched like [3, 1] and [1, 4]"),
     ("fewer dimensions", one(Op.ADD, (1, 1, 4), (4,)), None),
-    ("pow", one(Op.POW, (2, 3), (2, 3)), None),
+    ("pow", one(Op.POW, (2, 3), (2, 3)), f"POW{NO_POWER}"),
+    ("cube", one(Op.POW, (2, 3), constants={1: np.float32(3)}), None),
+    ("root", one(Op.POW, (2, 3), constants={1: np.float32(0.25)}), None),
+    ("nearly a cube", one(Op.POW, (2, 3), constants={1: np.float32(3.00001)}), f"POW{NO_POWER}"),
     ("remainder", one(Op.FLOOR_MOD, (2, 3), (2, 3)), "FLOOR_MOD"),
     ("compared", one(Op.LESS, (2, 3), (2, 3), type=TensorType.BOOL), "LESS of BOOL"),
     ("pad", one(Op.PAD, (2, 3, 5, 4), constants=padding([0, 0], [1, 2], [0, 3], [0, 0])), None),

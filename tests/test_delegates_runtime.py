@@ -74,7 +74,7 @@ def nodes(runner: Any) -> list[str]:
 
 @pytest.mark.parametrize("mode", ["composite", "plan", "custom"])
 def test_each_region_is_one_node_named_by_its_kind(mode: str) -> None:
-    delegate = load()
+    delegate = load(backend="reference")  # which has a use for the plan of the memory
     runner = start(split(network(), mode), delegates=[delegate])
     found = report(delegate)
     assert [r["name"] for r in found["regions"]] == ["litefuse.conv_epilogue", "litefuse.fully_connected_epilogue"]

@@ -27,7 +27,7 @@ from litefuse.schema.operators import Op
 from litefuse.schema.tables import DimensionMetadata, Int32Vector, QuantizationParameters, SparsityParameters
 from litefuse.schema.validate import validate
 
-ARM = target("x86-64-v3")
+TARGET = target("x86-64-v3")
 
 
 def dense_level(size: int) -> DimensionMetadata:
@@ -63,7 +63,7 @@ def blocks(weights: Any) -> tuple[Any, SparsityParameters]:
         compressed(segments, np.concatenate(kept).tolist()), dense_level(4),
     ]  # fmt: skip
     values = np.concatenate([tiles[k, :, i].reshape(-1) for i, k in enumerate(kept)])
-    order, block_map = np.int32([3, 1, 2, 0, 4]), np.int32([0])
+    order, block_map = np.array([3, 1, 2, 0, 4], np.int32), np.array([0], np.int32)
     return values, SparsityParameters(traversal_order=order, block_map=block_map, dim_metadata=levels)
 
 
@@ -108,7 +108,7 @@ def pruned(form_: str = "rows", dtype: Any = np.float16) -> Model:
 
 def formed(model: Model, mode: str) -> tuple[Model, Any]:
     model = deepcopy(model)
-    return model, form(model, ARM, mode, cost_model=Eager(ARM))
+    return model, form(model, TARGET, mode, cost_model=Eager(TARGET))
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
@@ -170,15 +170,15 @@ def test_int8_weights_have_the_scales_of_the_dense_tensor() -> None:
     full[:, :, :, ::2] = 0
     values, sparsity = rows(full)
     b = Builder()
-    scale = QuantizationParameters(scale=np.float32([0.5]), zero_point=np.int64([0]))
+    scale = QuantizationParameters(scale=np.array([0.5], np.float32), zero_point=np.zeros(1, np.int64))
     channels = QuantizationParameters(
-        scale=np.float32([0.1, 0.2, 0.3, 0.4]), zero_point=np.zeros(4, np.int64), quantized_dimension=0
+        scale=np.array([0.1, 0.2, 0.3, 0.4], np.float32), zero_point=np.zeros(4, np.int64), quantized_dimension=0
     )
     x = b.input("x", [1, 3, 3, 8], TensorType.INT8, scale)
     stored = b.constant("stored", values)
     w = b.op(Op.DENSIFY, [stored], name="w", shape=[4, 1, 1, 8], type=TensorType.INT8, quantization=channels)
     y = b.op(
-        Op.CONV_2D, [x, w, b.constant("bias", np.int32([1, 2, 3, 4]))], name="y", shape=[1, 3, 3, 4],
+        Op.CONV_2D, [x, w, b.constant("bias", np.array([1, 2, 3, 4], np.int32))], name="y", shape=[1, 3, 3, 4],
         type=TensorType.INT8, quantization=scale, stride_w=1, stride_h=1, version=3,
     )  # fmt: skip
     real = b.op(Op.DEQUANTIZE, [y], name="real", shape=[1, 3, 3, 4], type=TensorType.FLOAT32, version=2)
@@ -228,7 +228,7 @@ def _dense(model: Model) -> None:
 
 
 def _block_map(model: Model) -> None:
-    _first(model)[1].block_map = np.int32([9])
+    _first(model)[1].block_map = np.array([9], np.int32)
 
 
 BROKEN = {
@@ -248,7 +248,8 @@ def test_what_is_broken_stays_outside(words: str) -> None:
     for table in model.subgraphs[0].tensors:
         if table.sparsity is not None and table.sparsity.dim_metadata is not None:
             for level in table.sparsity.dim_metadata:
-                if level.array_indices is not None:
+                if isinstance(level.array_indices, Int32Vector):
+                    assert level.array_indices.values is not None
                     level.array_indices.values = level.array_indices.values.copy()
     change(model)
     graph = Graph(model)
@@ -282,9 +283,7 @@ def test_pruned_pose_detector(corpus: list[Path]) -> None:
     made, formation = formed(plain, "composite")
     graph = Graph(plain)
     sparse = sum(graph.kind(op) is Op.DENSIFY for op in graph.operators())
-    inside = sum(
-        Graph(made, i).kind(op) is Op.DENSIFY for i, s in enumerate(made.subgraphs) if i for op in s.operators
-    )
+    inside = sum(Graph(made, i).kind(op) is Op.DENSIFY for i, s in enumerate(made.subgraphs) if i for op in s.operators)
     assert sparse == inside > 0
     for backend in ("reference", "cpu"):
         delegate = load(backend=backend)

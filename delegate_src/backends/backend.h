@@ -46,8 +46,8 @@ class Executable {
   virtual const Shape& output_shape(size_t i) const = 0;
   // Scratch memory that run() needs, in bytes.
   virtual size_t scratch_bytes() const = 0;
-  // Whether the memory that the plan of the file has suffices, as of the last prepare(): its offsets are followed, or
-  // less is needed.
+  // Whether the plan of the file was followed in the last prepare(), or nothing that it places had to lie anywhere and
+  // its memory was enough.
   virtual bool follows_plan() const = 0;
   // `scratch` is aligned to kAlignment. No output overlaps an input.
   virtual Status run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs, void* scratch,

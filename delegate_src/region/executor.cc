@@ -175,7 +175,7 @@ Status Executor::divide() {
     LITEFUSE_RETURN_IF_REFUSED(lower(region_, shapes_, done, options, &sections));
   } else {
     for (size_t i = 0; i < references_.size(); ++i) {
-      if (references_[i].once) continue;
+      if (references_[i].once || references_[i].idle) continue;
       Section section;
       section.operators = {static_cast<int32_t>(i)};
       for (int32_t input : region_.operators[i].inputs) {
@@ -225,18 +225,17 @@ Status Executor::plan_scratch() {
     pieces.push_back(Piece{steps_[s].scratch_bytes, static_cast<int32_t>(s), static_cast<int32_t>(s), 0});
   }
   scratch_bytes_ = place(&pieces);
-  follows_plan_ = false;
   std::vector<Piece> planned(pieces.begin(), pieces.begin() + static_cast<std::ptrdiff_t>(tensors));
-  if (place_as_told(piece_of, &planned)) {
-    // What steps need for themselves lies behind.
-    const size_t behind = aligned(advice_.scratch_bytes);
-    const size_t total = own > 0 ? behind + own : advice_.scratch_bytes;
+  // What steps need for themselves lies behind.
+  const size_t behind = aligned(advice_.scratch_bytes);
+  const size_t total = own > 0 ? behind + own : advice_.scratch_bytes;
+  if (place_as_told(piece_of, &planned) && (own == 0 || total <= scratch_bytes_)) {
+    std::copy(planned.begin(), planned.end(), pieces.begin());
+    for (size_t i = tensors; i < pieces.size(); ++i) pieces[i].offset = behind;
+    scratch_bytes_ = total;
     follows_plan_ = true;
-    if (tensors > 0 && (own == 0 || total <= scratch_bytes_)) {
-      std::copy(planned.begin(), planned.end(), pieces.begin());
-      for (size_t i = tensors; i < pieces.size(); ++i) pieces[i].offset = behind;
-      scratch_bytes_ = total;
-    }
+  } else {
+    follows_plan_ = tensors == 0 && !advice_.places.empty() && scratch_bytes_ <= advice_.scratch_bytes;
   }
   for (size_t i = 0; i < tensors; ++i) offsets_[tensor_of[i]] = pieces[i].offset;
   for (size_t s = 0; s < steps_.size(); ++s) steps_[s].scratch_offset = pieces[tensors + s].offset;
@@ -247,7 +246,8 @@ Status Executor::plan_scratch() {
 // Gives the tensors' pieces the offsets of the file's plan; false if these do not fit them.
 bool Executor::place_as_told(const std::vector<int32_t>& piece_of, std::vector<Piece>* pieces) const {
   const auto operators = static_cast<int32_t>(region_.operators.size());
-  size_t placed = 0, enough = 0;
+  size_t enough = 0;
+  std::vector<bool> placed(pieces->size(), false);
   for (const Advice::Place& place : advice_.places) {
     const bool known = place.op >= 0 && place.op < operators && place.output >= 0 &&
                        at(place.output) < region_.operators[at(place.op)].outputs.size();
@@ -255,14 +255,16 @@ bool Executor::place_as_told(const std::vector<int32_t>& piece_of, std::vector<P
     // What pipelines keep in rings has no piece.
     const int32_t piece = piece_of[at(region_.operators[at(place.op)].outputs[at(place.output)])];
     if (piece < 0) continue;
+    if (placed[at(piece)]) return false;
     (*pieces)[at(piece)].offset = place.offset;
-    ++placed;
+    placed[at(piece)] = true;
   }
   // A plan that needs more memory than all tensors side by side is none.
   for (size_t i = 0; i < region_.tensors.size(); ++i) {
     if (internal_[i]) enough += aligned(static_cast<size_t>(bytes_of(region_.tensors[i], shapes_[i])));
   }
-  return !advice_.places.empty() && placed == pieces->size() && advice_.scratch_bytes <= enough &&
+  const bool all = std::all_of(placed.begin(), placed.end(), [](bool it) { return it; });
+  return !advice_.places.empty() && all && advice_.scratch_bytes <= enough &&
          placed_well(*pieces, advice_.scratch_bytes);
 }
 

@@ -1,6 +1,7 @@
 #include "region/lowering.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <numeric>
@@ -683,10 +684,19 @@ class Units {
       return operands({input}, unit);
     }
     if (!binary_of(o, &unit->binary, &unit->a, &unit->b)) return false;
+    if (o.kind == Kind::kPow && !is_plain_power(o.inputs[1])) return false;
     unit->type = Unit::Type::kBinary;
     if (scale_shift(i, unit)) return true;
     absorb_clamp(unit);
     return operands({o.inputs[0], o.inputs[1]}, unit);
+  }
+
+  // An exponent for which TFLite has no rule of its own: it takes what is close to an integer for that.
+  bool is_plain_power(int32_t exponent) const {
+    if (!is_constant(exponent) || elements(exponent) != 1) return false;
+    const float value = constant(exponent)[0];
+    const float off = std::fabs(value - std::nearbyint(value));
+    return off == 0.0f || off > 1e-4f;
   }
 
   // x sigmoid(x), and x sigmoid(z).

@@ -152,7 +152,7 @@ TEST(Window, EveryPathGivesTheSameBits) {
   }
 }
 
-TEST(Window, PoolsLetNanAndInfinityThrough) {
+TEST(Window, MeansLetNanThroughAndMaximaSkipIt) {
   for (const int32_t channels : {1, 2, 4, 8, 11, 16, 37}) {
     for (const auto& [width, stride] : {std::pair(2, 2), std::pair(3, 2), std::pair(3, 1), std::pair(4, 1)}) {
       const PoolCase c = {channels, width, width, stride, 1, 19, 9, false};
@@ -166,7 +166,8 @@ TEST(Window, PoolsLetNanAndInfinityThrough) {
         for (const Pool pool : kPools) {
           for (const auto& [min, max] : {std::pair(-kInfinity, kInfinity), std::pair(0.0f, 6.0f)}) {
             const std::vector<float> want = data.run(window_reference(), pool, min, max);
-            EXPECT_TRUE(std::any_of(want.begin(), want.end(), [](float x) { return std::isnan(x); }));
+            const bool nan = std::any_of(want.begin(), want.end(), [](float x) { return std::isnan(x); });
+            EXPECT_EQ(nan, pool == &WindowKernels::average_pool);
             for_each_target([&, &min = min, &max = max] {
               const std::vector<float> got = data.run(window_kernels(), pool, min, max);
               for (size_t i = 0; i < got.size(); ++i) {

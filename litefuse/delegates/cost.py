@@ -274,7 +274,8 @@ _WINOGRAD_REAL = 1.45
 
 def winograd_ratio(network: Network, i: int) -> float:
     """The time of a convolution by Winograd's algorithm over that of plain sums, as `winograd_pays` in
-    `delegate_src/kernels/simd/winograd.cc` estimates it; 1 where it does not apply."""
+    `delegate_src/kernels/simd/winograd.cc` estimates it; 1 where it does not apply.
+    """
     if network.kinds[i] is not Op.CONV_2D or not network.graph.is_float(network.outs[i][0]):
         return 1.0
     options, weights = network.ops[i].builtin_options, network.weights(i)

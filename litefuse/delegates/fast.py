@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
-from math import prod
+from math import isfinite, prod
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -176,9 +176,19 @@ class _Operator:
     def elementwise(self) -> str | None:
         if self.kind in _UNARY:
             return self.operands(self.op.inputs[:1])
+        if self.kind is Op.POW and not self.is_plain_power():
+            return " by an exponent that is not one constant, or so close to an integer that it counts as that"
         if self.kind in _BINARY:
             return self.operands(self.op.inputs[:2])
         return ""
+
+    def is_plain_power(self) -> bool:
+        value = self.graph.constant(self.op.inputs[1])
+        if value is None or value.size != 1:
+            return False
+        exponent = float(value.reshape(-1)[0])
+        off = abs(exponent - round(exponent)) if isfinite(exponent) else 1.0
+        return isfinite(exponent) and (off == 0.0 or off > 1e-4)
 
     def operands(self, tensors: Sequence[int]) -> str | None:
         whole = self.shape(self.op.outputs[0])

@@ -172,7 +172,8 @@ def _fill(
                 and plan.is_legal(draft.members)
             ):
                 plan.add(draft)
-                refused.pop(draft.root, None)
+                if draft.root in refused and refused[draft.root].rule not in disable:
+                    del refused[draft.root]
                 todo.remove(draft)
                 changed = True
 

@@ -28,15 +28,15 @@ struct DepthwiseRow {
   const float* weights = nullptr;  // packed
   // For each row of the filter, where its first tap for output 0 lies (in a padded row that is left of the image).
   const float* const* rows = nullptr;
-  ptrdiff_t pixel = 0;      // floats from one input pixel to the next
-  bool far = false;         // whether the input is probably not in a near cache: it is fetched ahead
-  int32_t stride = 1;       // input pixels from one output to the next
-  int32_t dilation = 1;     // input pixels from one tap to the next
-  int32_t outputs = 0;      // all of whose taps can be read
+  ptrdiff_t pixel = 0;   // floats from one input pixel to the next
+  bool far = false;      // whether the input is probably not in a near cache: it is fetched ahead
+  int32_t stride = 1;    // input pixels from one output to the next
+  int32_t dilation = 1;  // input pixels from one tap to the next
+  int32_t outputs = 0;   // all of whose taps can be read
   float* out = nullptr;
-  ptrdiff_t out_pixel = 0;  // floats from one output pixel to the next
-  float min = 0, max = 0;           // clamp
-  const float* slopes = nullptr;    // PReLU instead of the clamp: one slope for each channel
+  ptrdiff_t out_pixel = 0;        // floats from one output pixel to the next
+  float min = 0, max = 0;         // clamp
+  const float* slopes = nullptr;  // PReLU instead of the clamp: one slope for each channel
 };
 
 // One output pixel, some of whose taps lie outside of the image.

@@ -7,39 +7,48 @@ namespace litefuse {
 
 // y = f(x). `a` and `b` are parameters; where nothing is said they do not count.
 enum class Unary : int32_t {
-  kClamp,         // min(max(x, a), b); NaN stays
-  kLeakyRelu,     // x for x >= 0, else a x
-  kElu,           // x for x >= 0, else e^x - 1
-  kSigmoid,       // 1 / (1 + e^-x), with relative accuracy also for very negative x
-  kSilu,          // x sigmoid(x)
+  kClamp,      // min(max(x, a), b); NaN stays
+  kLeakyRelu,  // x for x >= 0, else a x
+  kElu,        // x for x >= 0, else e^x - 1
+  kSigmoid,    // 1 / (1 + e^-x), with relative accuracy also for very negative x
+  kSilu,       // x sigmoid(x)
   kTanh,
-  kGelu,          // x (1 + erf(x / sqrt 2)) / 2, to 3e-7 |x|, as 1 + erf is computed in floats
-  kGeluTanh,      // x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2
-  kQuickGelu,     // x sigmoid(a x)
-  kHardSwish,     // x min(max(x + 3, 0), 6) / 6
-  kHardSigmoid,   // min(max(x a + b, 0), 1)
-  kMish,          // x tanh(log(1 + e^x)), without overflow
-  kSoftplus,      // log(1 + e^x), without overflow
+  kGelu,         // x (1 + erf(x / sqrt 2)) / 2, to 3e-7 |x|, as 1 + erf is computed in floats
+  kGeluTanh,     // x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2
+  kQuickGelu,    // x sigmoid(a x)
+  kHardSwish,    // x min(max(x + 3, 0), 6) / 6
+  kHardSigmoid,  // min(max(x a + b, 0), 1)
+  kMish,         // x tanh(log(1 + e^x)), without overflow
+  kSoftplus,     // log(1 + e^x), without overflow
   kExp,
   kLog,
   kSqrt,
-  kRsqrt,         // 1 / sqrt(x), exact to an ulp or two
+  kRsqrt,  // 1 / sqrt(x), exact to an ulp or two
   kSquare,
   kAbs,
   kNeg,
   kSign,
   kFloor,
   kCeil,
-  kRound,         // half to even
+  kRound,  // half to even
   kSin,
   kCos,
-  kAffine,        // a x + b
-  kReciprocal,    // a / x
-  kPower,         // x^a
+  kAffine,      // a x + b
+  kReciprocal,  // a / x
+  kPower,       // x^a
 };
 
 // y = f(x, z).
-enum class Binary : int32_t { kAdd, kSub, kMul, kDiv, kMaximum, kMinimum, kSquaredDifference, kPow, kPrelu,
+enum class Binary : int32_t {
+  kAdd,
+  kSub,
+  kMul,
+  kDiv,
+  kMaximum,
+  kMinimum,
+  kSquaredDifference,
+  kPow,
+  kPrelu,
   kMulSigmoid,  // x sigmoid(z), a gate
 };
 

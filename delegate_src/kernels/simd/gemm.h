@@ -45,9 +45,9 @@ struct GemmWeights {
 struct GemmEpilogue {
   float min = -kInfinity;  // the first clamp; infinite where there is none
   float max = kInfinity;
-  const float* slopes = nullptr;            // PReLU instead of the clamp: one slope for each column
-  const float* const* residual = nullptr;   // rows that are added, as many floats long as C's
-  float residual_min = -kInfinity;          // the second clamp
+  const float* slopes = nullptr;           // PReLU instead of the clamp: one slope for each column
+  const float* const* residual = nullptr;  // rows that are added, as many floats long as C's
+  float residual_min = -kInfinity;         // the second clamp
   float residual_max = kInfinity;
 
   static constexpr float kInfinity = __builtin_huge_valf();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/simd/window.cc"
@@ -18,13 +19,18 @@ namespace {
 // What a pooling does with pixels. Those of a column of the window are combined first, then the columns from left to
 // right: everywhere, so that an output does not depend on the path that computes it.
 struct Largest {
+  // What is not a number does not count, as in TensorFlow Lite's kernels. `a` never is NaN.
   template <class V>
   static HWY_INLINE V combine(V a, V b) {
-#if HWY_ARCH_ARM_A64 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
-    return max_or_nan(a, b);
+#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128 || !(HWY_ARCH_X86 || HWY_ARCH_ARM_A64)
+    return hn::IfThenElse(hn::Lt(a, b), b, a);
 #else
-    return hn::IfThenElse(hn::IsNaN(b), b, max_or_nan(a, b));
+    return hn::Max(b, a);  // x86's gives the second if any is NaN, Highway's on Arm the one that is a number
 #endif
+  }
+  template <class V>
+  static HWY_INLINE V first(V x) {
+    return combine(hn::Set(hn::DFromV<V>(), std::numeric_limits<float>::lowest()), x);
   }
   template <class V>
   static HWY_INLINE V finish(V x, V /*scale*/) {
@@ -36,6 +42,10 @@ struct Mean {
   template <class V>
   static HWY_INLINE V combine(V a, V b) {
     return hn::Add(a, b);
+  }
+  template <class V>
+  static HWY_INLINE V first(V x) {
+    return x;
   }
   template <class V>
   static HWY_INLINE V finish(V x, V scale) {
@@ -53,7 +63,7 @@ HWY_INLINE void pool_column(const PoolRow& row, ptrdiff_t at, V* HWY_RESTRICT co
   const D d;
   constexpr auto kStep = static_cast<ptrdiff_t>(hn::MaxLanes(D()));
 #pragma GCC unroll 8
-  for (int i = 0; i < kVectors; ++i) column[i] = hn::LoadU(d, row.rows[0] + at + i * kStep);
+  for (int i = 0; i < kVectors; ++i) column[i] = Op::first(hn::LoadU(d, row.rows[0] + at + i * kStep));
   for (int32_t y = 1; y < row.height; ++y) {
     const float* HWY_RESTRICT in = row.rows[y] + at;
 #pragma GCC unroll 8
@@ -129,7 +139,7 @@ void pool_block(const PoolRow& row, ptrdiff_t first) {
     V column[kPixels];
     const float* HWY_RESTRICT top = row.rows[0] + from + c;
 #pragma GCC unroll 16
-    for (int p = 0; p < kPixels; ++p) column[p] = hn::LoadU(d, top + p * pixel);
+    for (int p = 0; p < kPixels; ++p) column[p] = Op::first(hn::LoadU(d, top + p * pixel));
     for (int32_t y = 1; y < row.height; ++y) {
       const float* HWY_RESTRICT in = row.rows[y] + from + c;
 #pragma GCC unroll 16
@@ -268,23 +278,21 @@ void reference_pool(const PoolRow& row, bool largest) {
   for (int32_t i = 0; i < row.outputs; ++i) {
     for (int32_t c = 0; c < row.channels; ++c) {
       double sum = 0;
-      float most = 0;
-      bool nan = false;
+      float most = std::numeric_limits<float>::lowest();
       int32_t count = 0;
       for (int32_t y = 0; y < row.height; ++y) {
         for (int32_t kx = 0; kx < row.width; ++kx) {
           const int32_t x = i * row.stride - row.left + kx;
           if (x < 0 || x >= row.columns) continue;
           const float value = row.rows[y][x * row.pixel + c];
-          nan = nan || std::isnan(value);
-          most = count == 0 ? value : std::fmax(most, value);
+          if (value > most) most = value;
           sum += static_cast<double>(value);
           ++count;
         }
       }
       float result = 0;
       if (largest) {
-        result = nan ? std::nanf("") : most;
+        result = count > 0 ? most : 0.0f;
       } else if (count > 0) {
         result = static_cast<float>(sum / count);
       }

@@ -41,8 +41,7 @@ struct ResizeRow {
 
 // A window without a pixel inside the image gives zero (clamped).
 struct WindowKernels {
-  // NaN if any pixel is, as XNNPACK's on Arm. (On x86 theirs depends on where the NaN is, and TensorFlow Lite's own
-  // skips it.)
+  // NaN does not count, as in TensorFlow Lite's kernels; nothing but that, or -inf, gives the lowest number.
   void (*max_pool)(const PoolRow& row);
   // The mean of the pixels inside the image.
   void (*average_pool)(const PoolRow& row);
