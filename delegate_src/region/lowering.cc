@@ -38,7 +38,8 @@ Image image_of(const Shape& shape) {
 // Whether elements are many enough to be computed, and few enough to be counted in 32 bits for an image.
 bool is_usable(const Shape& shape) {
   const int64_t elements = shape.elements();
-  return elements > 0 && elements <= std::numeric_limits<int32_t>::max();
+  // Sums of two rows or heights stay below 2^31.
+  return elements > 0 && elements <= int64_t{1} << 30;
 }
 
 bool clamp_of(Activation activation, float* min, float* max) {

@@ -27,7 +27,9 @@ constexpr double kL2 = 60, kL3 = 30, kMemory = 10;
 constexpr double kWork = 40;  // multiply-adds for each nanosecond
 constexpr double kCall = 40;  // nanoseconds of one call of a stage
 // A pipeline may keep so much, even if it has to fetch it from a farther cache each time.
-constexpr uint64_t kMaxMemory = uint64_t{1} << 32;
+constexpr uint64_t kMaxMemory = uint64_t{1} << 34;
+// Strips of one image: what they cost besides does not count any more, and a schedule is a list of them.
+constexpr int32_t kMostStrips = 512;
 
 }  // namespace
 
@@ -190,10 +192,12 @@ size_t Pipeline::row_floats(const Stream& stream) const {
 size_t Pipeline::lay_out() {
   size_t offset = 0;
   zero_bytes_ = 0;
+  for (const Node& node : nodes_) {
+    if (!node.stage || !node.stage->reads_zeros()) continue;
+    zero_bytes_ = std::max(zero_bytes_, row_floats(streams_[root(node.inputs[0])]) * sizeof(float));
+  }
   for (Stream& stream : streams_) {
-    // Whole streams have no columns beside their rows, but some are read above and below.
     const size_t row = row_floats(stream) * sizeof(float);
-    if (stream.place != Place::kView) zero_bytes_ = std::max(zero_bytes_, row);
     if (stream.place != Place::kRing) continue;
     stream.kept = std::min(std::max(stream.kept, 1), stream.image.height);
     stream.offset = offset;
@@ -261,7 +265,7 @@ Status Pipeline::plan(int threads) {
     // The shortest that is about as good as the best: what the model does not know speaks for short ones.
     std::vector<std::pair<int32_t, double>> tried;
     double best = std::numeric_limits<double>::max();
-    for (int32_t strip = 1;; strip += std::max(1, strip / 3)) {
+    for (int32_t strip = std::max(1, total / kMostStrips);; strip += std::max(1, strip / 3)) {
       const int32_t height = std::min(strip, total);
       tried.emplace_back(height, cost(height) + work / kWork);
       best = std::min(best, tried.back().second);

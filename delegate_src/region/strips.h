@@ -95,6 +95,8 @@ class Stage {
     (void)input;
     return 0;
   }
+  // Whether it reads rows of zeros where an input has none.
+  virtual bool reads_zeros() const { return false; }
   // Whether it cannot do without, or would be much slower; then what has no room beside its rows is copied before.
   virtual bool needs_padding() const { return true; }
   // Memory for run() with so many rows at most.

@@ -152,7 +152,8 @@ Status Options::parse(const char* const* keys, const char* const* values, size_t
                        key.c_str(), value.c_str());
       (key == "verbose" ? options->verbose : key == "profile" ? options->profile : options->winograd) = on;
     } else {
-      return refuse("there is no option `%s`; the options are threads, backend, winograd, verbose and profile", key.c_str());
+      return refuse("there is no option `%s`; the options are threads, backend, winograd, verbose and profile",
+                    key.c_str());
     }
   }
   return Status();
@@ -344,7 +345,8 @@ LitefuseDelegate::LitefuseDelegate(const Options& options, std::unique_ptr<Backe
 
 Status LitefuseDelegate::create(const Options& options, LitefuseDelegate** result) {
   auto backend = make_backend(options.backend);
-  LITEFUSE_REQUIRE(backend != nullptr, "there is no backend `%s`; there are cpu and reference", options.backend.c_str());
+  LITEFUSE_REQUIRE(backend != nullptr, "there is no backend `%s`; there are cpu and reference",
+                   options.backend.c_str());
   std::shared_ptr<LitefuseDelegate> made(new LitefuseDelegate(options, std::move(backend)));
   made->self_ = made;
   *result = made.get();
@@ -687,16 +689,16 @@ Status LitefuseDelegate::claim_decomposition(abi::Context* context, const std::v
 
 std::string LitefuseDelegate::report() const {
   std::lock_guard<std::recursive_mutex> lock(mutex_);
-  std::string text = "{\"backend\": " + quoted(backend_->name()) +
-                     ", \"description\": " + quoted(backend_->description());
+  std::string text =
+      "{\"backend\": " + quoted(backend_->name()) + ", \"description\": " + quoted(backend_->description());
   const PackingReport packing = packing_report();
   char milliseconds[32];
   std::snprintf(milliseconds, sizeof milliseconds, "%llu.%06llu",
                 static_cast<unsigned long long>(packing.nanoseconds / 1000000),
                 static_cast<unsigned long long>(packing.nanoseconds % 1000000));
-  text += ", \"packing\": {\"bytes\": " + std::to_string(packing.packed_bytes) +
-          ", \"milliseconds\": " + milliseconds + ", \"packed\": " + std::to_string(packing.packed) +
-          ", \"shared\": " + std::to_string(packing.shared) + "}, \"regions\": [";
+  text += ", \"packing\": {\"bytes\": " + std::to_string(packing.packed_bytes) + ", \"milliseconds\": " + milliseconds +
+          ", \"packed\": " + std::to_string(packing.packed) + ", \"shared\": " + std::to_string(packing.shared) +
+          "}, \"regions\": [";
   bool first = true;
   for (const RegionKernel* kernel : kernels_) {
     const Executable* executable = kernel->executable();

@@ -37,7 +37,7 @@ _QUANTIZED = frozenset({TensorType.INT8, TensorType.UINT8, TensorType.INT16})
 # Parts that CONCATENATION and SPLIT may have.
 _MOST_PARTS = 16
 # What is counted in 32 bits.
-_MOST_ELEMENTS = 2**31 - 1
+_MOST_ELEMENTS = 2**30
 
 Shape = tuple[int, ...]
 

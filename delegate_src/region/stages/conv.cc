@@ -97,6 +97,7 @@ class Conv final : public Stage {
   }
   int32_t wants_left(size_t input) const override { return input == 0 ? columns_before(p_.x) : 0; }
   int32_t wants_right(size_t input) const override { return input == 0 ? columns_behind(p_.x) : 0; }
+  bool reads_zeros() const override { return !pointwise_; }
   size_t weight_bytes() const override { return at(filter_elements(p_)) * sizeof(float); }
   double work(const Image& output) const override {
     return static_cast<double>(output.row()) * p_.y.filter * p_.x.filter * p_.depth;
@@ -232,6 +233,7 @@ class WinogradConv final : public Stage {
   int32_t wants_right(size_t input) const override {
     return input == 0 ? std::max(4 * across_ + 2 - p_.x.pad_before - p_.x.in, 0) : 0;
   }
+  bool reads_zeros() const override { return true; }
   size_t weight_bytes() const override { return layout_.floats * sizeof(float); }
   double work(const Image& output) const override { return static_cast<double>(output.row()) * 9 * p_.depth / 3; }
   size_t scratch_bytes(int32_t rows) const override {
@@ -328,6 +330,7 @@ class TransposeConv final : public Stage {
     const int32_t begin = first <= 0 ? 0 : (first + p_.y.stride - 1) / p_.y.stride;
     return Span{begin, (rows.end - 1 + p_.y.pad_before) / p_.y.stride + 1};
   }
+  bool reads_zeros() const override { return true; }
   size_t weight_bytes() const override { return at(filter_elements(p_)) * sizeof(float); }
   double work(const Image& output) const override {
     return static_cast<double>(output.row()) * p_.y.filter * p_.x.filter * p_.depth / (p_.y.stride * p_.x.stride);

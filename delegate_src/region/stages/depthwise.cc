@@ -55,6 +55,7 @@ class Depthwise final : public Stage {
   }
   // Pixels at the edge are computed one by one: with a large window they would take more time than a copy.
   bool needs_padding() const override { return p_.x.filter > 3 && p_.x.stride == 1; }
+  bool reads_zeros() const override { return true; }
   size_t weight_bytes() const override { return layout_.floats * sizeof(float); }
   double work(const Image& output) const override {
     return static_cast<double>(output.row()) * p_.y.filter * p_.x.filter * 2;
