@@ -18,7 +18,7 @@ TEST(Threads, DoEachTaskOnce) {
     for (const int tasks : {0, 1, 2, 3, 7, 64}) {
       std::vector<std::atomic<int>> done(static_cast<size_t>(tasks));
       for (int round = 0; round < 20; ++round) {
-        threads.run(tasks, [&](int task) { done[static_cast<size_t>(task)].fetch_add(1); });
+        threads.run(tasks, [&](int task, int) { done[static_cast<size_t>(task)].fetch_add(1); });
         for (const auto& times : done) ASSERT_EQ(times.load(), round + 1);
       }
     }
@@ -31,7 +31,7 @@ TEST(Threads, SeeWhatTheOthersWrote) {
   std::vector<int> values(48, 1), sums(48, 0);
   for (int round = 0; round < 2000; ++round) {
     const int tasks = 1 + round % 48;
-    threads.run(tasks, [&](int task) { sums[static_cast<size_t>(task)] += values[static_cast<size_t>(task)]; });
+    threads.run(tasks, [&](int task, int) { sums[static_cast<size_t>(task)] += values[static_cast<size_t>(task)]; });
     for (int task = 0; task < tasks; ++task) {
       ASSERT_EQ(sums[static_cast<size_t>(task)], values[static_cast<size_t>(task)]);
       sums[static_cast<size_t>(task)] = 0;
@@ -45,7 +45,7 @@ TEST(Threads, WorkTogether) {
   Threads threads(2);
   for (int round = 0; round < 20; ++round) {
     std::atomic<int> arrived{0};
-    threads.run(2, [&](int) {
+    threads.run(2, [&](int, int) {
       arrived.fetch_add(1);
       while (arrived.load() < 2) std::this_thread::yield();
     });
@@ -57,7 +57,7 @@ TEST(Threads, WakeUpAfterAPause) {
   Threads threads(3);
   std::atomic<int> done{0};
   for (int round = 0; round < 10; ++round) {
-    threads.run(5, [&](int) { done.fetch_add(1); });
+    threads.run(5, [&](int, int) { done.fetch_add(1); });
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   EXPECT_EQ(done.load(), 50);
@@ -67,8 +67,8 @@ TEST(Threads, RunFromInsideOfWork) {
   Threads threads(3);
   std::vector<std::atomic<int>> done(5 * 7);
   for (int round = 0; round < 50; ++round) {
-    threads.run(5, [&](int outer) {
-      threads.run(7, [&](int inner) { done[static_cast<size_t>(outer * 7 + inner)].fetch_add(1); });
+    threads.run(5, [&](int outer, int) {
+      threads.run(7, [&](int inner, int) { done[static_cast<size_t>(outer * 7 + inner)].fetch_add(1); });
     });
   }
   for (const auto& times : done) EXPECT_EQ(times.load(), 50);
@@ -82,7 +82,7 @@ TEST(Threads, RunForSeveralCallers) {
     callers.emplace_back([&] {
       std::vector<int> done(11, 0);
       for (int round = 0; round < 300; ++round) {
-        threads.run(11, [&](int task) { ++done[static_cast<size_t>(task)]; });
+        threads.run(11, [&](int task, int) { ++done[static_cast<size_t>(task)]; });
         for (const int times : done) wrong += times != round + 1;
       }
     });
@@ -95,7 +95,7 @@ TEST(Threads, StopAtAnyTime) {
   for (int round = 0; round < 100; ++round) {
     auto threads = std::make_unique<Threads>(1 + round % 4);
     std::atomic<int> done{0};
-    for (int i = 0; i < round % 3; ++i) threads->run(4, [&](int) { done.fetch_add(1); });
+    for (int i = 0; i < round % 3; ++i) threads->run(4, [&](int, int) { done.fetch_add(1); });
     threads.reset();
     ASSERT_EQ(done.load(), round % 3 * 4);
   }
