@@ -193,6 +193,12 @@ bool binary_of(const Operator& op, Binary* function, float* min, float* max) {
   }
 }
 
+// Windows that no real model has go to the reference kernels, so that nothing here has to mind overflow.
+bool is_sane(const Window& w) {
+  constexpr int32_t kMost = 1 << 12;
+  return w.filter <= kMost && w.stride <= kMost && w.dilation <= kMost;
+}
+
 // -- units ---------------------------------------------------------------------------------------------------------
 
 // What one stage, or a view, does: one operator with those that go with it.
@@ -451,7 +457,8 @@ class Units {
 
   bool windows(const Shape& in, int32_t height, int32_t width, const Conv2dParams& p, Window* y, Window* x) const {
     return find_window("height", p.padding, in[1], height, p.stride_h, p.dilation_h_factor, y).ok() &&
-           find_window("width", p.padding, in[2], width, p.stride_w, p.dilation_w_factor, x).ok();
+           find_window("width", p.padding, in[2], width, p.stride_w, p.dilation_w_factor, x).ok() && is_sane(*y) &&
+           is_sane(*x);
   }
 
   bool conv(int32_t i, Unit* unit) {
@@ -569,6 +576,8 @@ class Units {
     Conv2dParams back = params;
     back.dilation_h_factor = back.dilation_w_factor = 1;
     if (!windows(shape(output), shape(weights)[1], shape(weights)[2], back, &conv.y, &conv.x)) return false;
+    constexpr int32_t kMostPhases = 64;
+    if (conv.y.stride * conv.x.stride > kMostPhases) return false;
     conv.depth = shape(weights)[3];
     conv.outputs = shape(weights)[0];
     unit->type = Unit::Type::kTransposeConv;
@@ -810,7 +819,8 @@ class Units {
     p.clamp_max = kInfinity;
     if (!clamp_of(params.activation, &p.min, &p.clamp_max)) return false;
     if (!find_window("height", params.padding, in[1], params.filter_height, params.stride_h, 1, &p.y).ok() ||
-        !find_window("width", params.padding, in[2], params.filter_width, params.stride_w, 1, &p.x).ok()) {
+        !find_window("width", params.padding, in[2], params.filter_width, params.stride_w, 1, &p.x).ok() ||
+        !is_sane(p.y) || !is_sane(p.x)) {
       return false;
     }
     unit->inputs = {input};

@@ -168,10 +168,11 @@ void pool(const PoolRow& row) {
     using D = decltype(d);
     // The outputs whose windows are not clipped.
     const int32_t stride = row.stride;
-    int32_t first = row.left > 0 ? (row.left + stride - 1) / stride : 0;
-    first = std::min(first, row.outputs);
-    const int32_t room = row.columns - row.width + row.left;
-    const int32_t last = room < 0 ? first : std::clamp(room / stride + 1, first, row.outputs);
+    const int64_t clipped = row.left > 0 ? (int64_t{row.left} + stride - 1) / stride : 0;
+    const auto first = static_cast<int32_t>(std::min<int64_t>(clipped, row.outputs));
+    const int64_t room = int64_t{row.columns} - row.width + row.left;
+    const auto last =
+        static_cast<int32_t>(room < 0 ? first : std::clamp<int64_t>(room / stride + 1, first, row.outputs));
     void (*inside)(const PoolRow&, ptrdiff_t, ptrdiff_t) = nullptr;
     if constexpr (hn::MaxLanes(D()) == kLanes) {
       if (row.width == 2 && stride == 2) inside = pool_inside<D, Op, 2, 2>;
