@@ -1,7 +1,6 @@
 #include "region/executor.h"
 
 #include <algorithm>
-#include <chrono>
 #include <limits>
 #include <new>
 
@@ -9,12 +8,6 @@ namespace litefuse {
 namespace {
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
-
-uint64_t now() {
-  return static_cast<uint64_t>(
-      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-          .count());
-}
 
 char* align(char* address) {
   const auto number = reinterpret_cast<uintptr_t>(address);
@@ -277,7 +270,6 @@ size_t Executor::slow_operators() const {
 }
 
 void Executor::run_reference(Reference& reference, void* scratch) {
-  if (reference.once || reference.idle) return;
   Call& call = reference.call;
   const Operator& op = *call.op;
   for (size_t i = 0; i < op.inputs.size(); ++i) {

@@ -256,6 +256,19 @@ Image anything() {
   return image;
 }
 
+// What the reference kernel of one operator does.
+Unit single(const Region& region, int32_t i) {
+  Unit unit;
+  const Operator& op = region.operators[at(i)];
+  unit.root = i;
+  unit.operators = {i};
+  for (int32_t t : op.inputs) {
+    if (t >= 0 && region.tensors[at(t)].constant == nullptr) unit.inputs.push_back(t);
+  }
+  unit.outputs = op.outputs;
+  return unit;
+}
+
 class Units {
  public:
   Units(const Region& region, const std::vector<Shape>& shapes, const std::vector<bool>& done)
@@ -280,12 +293,7 @@ class Units {
       Unit unit;
       const auto index = static_cast<int32_t>(i);
       if (!is_float(index) || !cover(index, &unit)) {
-        unit = Unit();
-        unit.operators = {index};
-        for (int32_t t : op(index).inputs) {
-          if (t >= 0 && !is_constant(t)) unit.inputs.push_back(t);
-        }
-        unit.outputs = op(index).outputs;
+        unit = single(region_, index);
       }
       for (int32_t taken : unit.operators) taken_[at(taken)] = true;
       units.push_back(std::move(unit));
@@ -1177,15 +1185,7 @@ class Lowering {
   void take_apart(size_t u) {
     std::vector<Unit> parts;
     for (int32_t i : units_[u].operators) {
-      Unit part;
-      const Operator& op = region_.operators[at(i)];
-      part.root = i;
-      part.operators = {i};
-      for (int32_t t : op.inputs) {
-        if (t >= 0 && region_.tensors[at(t)].constant == nullptr) part.inputs.push_back(t);
-      }
-      part.outputs = op.outputs;
-      parts.push_back(std::move(part));
+      parts.push_back(single(region_, i));
     }
     units_.erase(units_.begin() + static_cast<std::ptrdiff_t>(u));
     units_.insert(units_.begin() + static_cast<std::ptrdiff_t>(u), parts.begin(), parts.end());

@@ -1,7 +1,6 @@
 #include "region/strips.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <limits>
 
@@ -12,12 +11,6 @@ namespace litefuse {
 namespace {
 
 size_t at(int32_t i) { return static_cast<size_t>(i); }
-
-uint64_t now() {
-  return static_cast<uint64_t>(
-      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-          .count());
-}
 
 int32_t round_up(int32_t value, int32_t grain) { return (value + grain - 1) / grain * grain; }
 

@@ -9,6 +9,7 @@
 // asked for together.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -59,6 +60,17 @@ struct Rows {
     return span.size() < modulus - place ? span.size() : modulus - place;
   }
 };
+
+// Calls f(row, how many) for rows of all streams that lie one behind the other, as if they were one.
+template <typename F>
+void each_run(const Rows* const* all, size_t count, Span rows, const F& f) {
+  for (int32_t y = rows.begin; y < rows.end;) {
+    int32_t together = rows.end - y;
+    for (size_t i = 0; i < count; ++i) together = std::min(together, all[i]->joined(Span{y, y + together}));
+    f(y, together);
+    y += together;
+  }
+}
 
 // One of `parts` that work on the same rows at the same time.
 struct Share {

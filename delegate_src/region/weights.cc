@@ -1,13 +1,13 @@
 #include "region/weights.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <unordered_map>
 
 #include "kernels/simd/simd.h"
+#include "region/profile.h"
 
 namespace litefuse {
 namespace {
@@ -101,16 +101,10 @@ std::shared_ptr<const Weights> keep_weights(const std::string& key, std::shared_
   std::shared_ptr<const Weights> result = std::move(made);
   std::lock_guard<std::mutex> lock(all.mutex);
   all.report.packed_bytes += result->bytes();
-  all.report.nanoseconds += packing_clock() - start;
+  all.report.nanoseconds += now() - start;
   ++all.report.packed;
   all.weights[key] = result;
   return result;
-}
-
-uint64_t packing_clock() {
-  return static_cast<uint64_t>(
-      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-          .count());
 }
 
 }  // namespace detail

@@ -6,6 +6,8 @@
 #include <memory>
 #include <string>
 
+#include "region/profile.h"
+
 namespace litefuse {
 
 // Numbers aligned to kWeightAlignment.
@@ -52,13 +54,12 @@ class WeightsKey {
 namespace detail {
 std::shared_ptr<const Weights> find_weights(const std::string& key);
 std::shared_ptr<const Weights> keep_weights(const std::string& key, std::shared_ptr<Weights> made, uint64_t start);
-uint64_t packing_clock();
 }  // namespace detail
 
 // The weights with this key; if there are none, pack(float*) writes them. nullptr when there is no memory.
 template <typename F>
 std::shared_ptr<const Weights> packed_weights(const WeightsKey& key, size_t floats, const F& pack) {
-  const uint64_t start = detail::packing_clock();
+  const uint64_t start = now();
   if (auto found = detail::find_weights(key.str())) return found;
   std::shared_ptr<Weights> made = Weights::make(floats);
   if (made == nullptr) return nullptr;

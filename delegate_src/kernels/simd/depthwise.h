@@ -5,8 +5,8 @@
 
 namespace litefuse {
 
-// How the filter and bias are packed: for each vector of channels [bias | height * width taps], each a vector; zero
-// beyond the last channel.
+// How the filter and bias are packed: for each vector of channels [bias | height * width taps], each a vector. The last
+// one ends at the last channel and may overlap the one before; `lanes` is at most `channels`.
 struct DepthwiseLayout {
   int32_t channels = 0;
   int32_t height = 0;  // of the filter

@@ -6,17 +6,6 @@
 namespace litefuse {
 namespace {
 
-// Calls f(row, pixels) for rows that lie one behind the other, as if they were one.
-template <typename F>
-void each_run(const Rows* const* all, size_t count, Span rows, const F& f) {
-  for (int32_t y = rows.begin; y < rows.end;) {
-    int32_t together = rows.end - y;
-    for (size_t i = 0; i < count; ++i) together = std::min(together, all[i]->joined(Span{y, y + together}));
-    f(y, together);
-    y += together;
-  }
-}
-
 Span stretched_rows(Stretch stretch, Span rows) {
   return stretch == Stretch::kChannel || stretch == Stretch::kScalar ? Span{0, 1} : rows;
 }

@@ -93,16 +93,6 @@ class ReduceRows final : public Stage {
   const NormKernels& kernels_;
 };
 
-// Calls f(row, rows of pixels) for what lies at one distance.
-template <typename F>
-void each_run(const Rows& in, const Rows& out, Span rows, const F& f) {
-  for (int32_t y = rows.begin; y < rows.end;) {
-    const int32_t together = std::min(in.joined(Span{y, rows.end}), out.joined(Span{y, rows.end}));
-    f(y, together);
-    y += together;
-  }
-}
-
 class ReduceChannels final : public Stage {
  public:
   explicit ReduceChannels(Reduction reduction)
@@ -110,7 +100,8 @@ class ReduceChannels final : public Stage {
 
   void run(const Rows* inputs, const Rows* outputs, Span rows, Share share, void*) const override {
     const Rows &in = inputs[0], &out = outputs[0];
-    each_run(in, out, share.of(rows), [&](int32_t y, int32_t together) {
+    const Rows* const all[] = {&in, &out};
+    each_run(all, 2, share.of(rows), [&](int32_t y, int32_t together) {
       const int32_t pixels = together * in.width;
       const auto f = reduction_ == Reduction::kMax   ? kernels_.max_rows
                      : reduction_ == Reduction::kMin ? kernels_.min_rows
@@ -147,7 +138,8 @@ class NormStage final : public Stage {
 
   void run(const Rows* inputs, const Rows* outputs, Span rows, Share share, void*) const override {
     const Rows &in = inputs[0], &out = outputs[0];
-    each_run(in, out, share.of(rows), [&](int32_t y, int32_t together) {
+    const Rows* const all[] = {&in, &out};
+    each_run(all, 2, share.of(rows), [&](int32_t y, int32_t together) {
       const int32_t pixels = together * in.width, channels = in.channels;
       const float* const x = in.at(y);
       float* const to = out.at(y);
