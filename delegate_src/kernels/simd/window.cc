@@ -187,8 +187,13 @@ void pool(const PoolRow& row) {
   });
 }
 
-// kCount outputs between the same columns of the input. The products with the weights of the rows are shared. Nothing is
-// fused, so that results have the same bits as TensorFlow Lite's on every instruction set.
+// a (1 - t) + b t, which is infinite or NaN where TensorFlow Lite's sum of four products is; a + (b - a) t would not be.
+template <class V>
+HWY_INLINE V between(V a, V b, V one_less, V t) {
+  return hn::MulAdd(b, t, hn::Mul(a, one_less));
+}
+
+// kCount outputs between the same columns of the input, each of which is interpolated between its rows once for all.
 template <class D, int kCount>
 HWY_INLINE void bilinear_block(const ResizeRow& row, ptrdiff_t i) {
   const D d;
@@ -214,29 +219,36 @@ HWY_INLINE void bilinear_block(const ResizeRow& row, ptrdiff_t i) {
   }
   for (ptrdiff_t next = 0; next < row.channels; next += kStep) {
     const ptrdiff_t c = std::min(next, last);
-    const V terms[] = {hn::Mul(hn::LoadU(d, top_left + c), top), hn::Mul(hn::LoadU(d, bottom_left + c), bottom),
-                       hn::Mul(hn::LoadU(d, top_right + c), top), hn::Mul(hn::LoadU(d, bottom_right + c), bottom)};
+    const V a = between(hn::LoadU(d, top_left + c), hn::LoadU(d, bottom_left + c), top, bottom);
+    const V b = between(hn::LoadU(d, top_right + c), hn::LoadU(d, bottom_right + c), top, bottom);
 #pragma GCC unroll 4
-    for (int k = 0; k < kCount; ++k) {
-      V sum = hn::Mul(terms[0], first[k]);
-      sum = hn::Add(sum, hn::Mul(terms[1], first[k]));
-      sum = hn::Add(sum, hn::Mul(terms[2], second[k]));
-      sum = hn::Add(sum, hn::Mul(terms[3], second[k]));
-      hn::StoreU(sum, d, out + k * row.out_pixel + c);
-    }
+    for (int k = 0; k < kCount; ++k) hn::StoreU(between(a, b, first[k], second[k]), d, out + k * row.out_pixel + c);
   }
 }
 
 void bilinear(const ResizeRow& row) {
+  constexpr int32_t kMost = 4;
   with_lanes(row.channels, [&](auto d) {
     using D = decltype(d);
-    for (int32_t i = 0; i < row.outputs; ++i) {
+    for (int32_t i = 0; i < row.outputs;) {
       const Sample* sample = row.columns + i;
-      if (i + 1 < row.outputs && sample[1].first == sample->first && sample[1].second == sample->second) {
-        bilinear_block<D, 2>(row, i++);
-      } else {
-        bilinear_block<D, 1>(row, i);
+      const int32_t most = std::min(kMost, row.outputs - i);
+      int32_t count = 1;
+      while (count < most && sample[count].first == sample->first && sample[count].second == sample->second) ++count;
+      switch (count) {
+        case 4:
+          bilinear_block<D, 4>(row, i);
+          break;
+        case 3:
+          bilinear_block<D, 3>(row, i);
+          break;
+        case 2:
+          bilinear_block<D, 2>(row, i);
+          break;
+        default:
+          bilinear_block<D, 1>(row, i);
       }
+      i += count;
     }
   });
 }

@@ -45,7 +45,7 @@ struct WindowKernels {
   void (*max_pool)(const PoolRow& row);
   // The mean of the pixels inside the image.
   void (*average_pool)(const PoolRow& row);
-  // In the order of operations of TensorFlow Lite's reference kernel, and with the same bits.
+  // Between the rows first, then between the columns, each as a (1 - t) + b t.
   void (*bilinear)(const ResizeRow& row);
   // Output i is pixel columns[i].first of `top`.
   void (*nearest)(const ResizeRow& row);
