@@ -371,7 +371,7 @@ class Maker {
       if (!emit(Kind::kMul, {centred, centred}, ActivationParams())) return;
     }
     if (!mean_of(alive_.back())) return;
-    if (!emit_either(Kind::kAdd, alive_.back(), scalar(random_.one_in(2) ? 1e-3f : 1e-2f), ActivationParams())) return;
+    if (!emit_either(Kind::kAdd, alive_.back(), scalar(random_.one_in(2) ? 1e-2f : 1e-1f), ActivationParams())) return;
     const bool divides = random_.one_in(2);
     if (!emit(divides ? Kind::kSqrt : Kind::kRsqrt, {alive_.back()})) return;
     int32_t deviation = alive_.back();

@@ -187,10 +187,11 @@ void pool(const PoolRow& row) {
   });
 }
 
-// a (1 - t) + b t, which is infinite or NaN where TensorFlow Lite's sum of four products is; a + (b - a) t would not be.
+// a + (b - a) t, as in XNNPACK: what is the same on both sides stays the same. Infinite values become NaN where TensorFlow
+// Lite's own sum of four products would still be infinite.
 template <class V>
-HWY_INLINE V between(V a, V b, V one_less, V t) {
-  return hn::MulAdd(b, t, hn::Mul(a, one_less));
+HWY_INLINE V between(V a, V step, V t) {
+  return hn::MulAdd(step, t, a);
 }
 
 // kCount outputs between the same columns of the input, each of which is interpolated between its rows once for all.
@@ -208,21 +209,18 @@ HWY_INLINE void bilinear_block(const ResizeRow& row, ptrdiff_t i) {
   const float* HWY_RESTRICT bottom_left = row.bottom + left;
   const float* HWY_RESTRICT bottom_right = row.bottom + right;
   float* HWY_RESTRICT out = row.out + i * row.out_pixel;
-  const V top = hn::Set(d, 1.0f - row.weight);
-  const V bottom = hn::Set(d, row.weight);
-  V first[kCount];
-  V second[kCount];
+  const V down = hn::Set(d, row.weight);
+  V across[kCount];
 #pragma GCC unroll 4
-  for (int k = 0; k < kCount; ++k) {
-    first[k] = hn::Set(d, 1.0f - samples[k].weight);
-    second[k] = hn::Set(d, samples[k].weight);
-  }
+  for (int k = 0; k < kCount; ++k) across[k] = hn::Set(d, samples[k].weight);
   for (ptrdiff_t next = 0; next < row.channels; next += kStep) {
     const ptrdiff_t c = std::min(next, last);
-    const V a = between(hn::LoadU(d, top_left + c), hn::LoadU(d, bottom_left + c), top, bottom);
-    const V b = between(hn::LoadU(d, top_right + c), hn::LoadU(d, bottom_right + c), top, bottom);
+    const V above = hn::LoadU(d, top_left + c), above_right = hn::LoadU(d, top_right + c);
+    const V a = between(above, hn::Sub(hn::LoadU(d, bottom_left + c), above), down);
+    const V b = between(above_right, hn::Sub(hn::LoadU(d, bottom_right + c), above_right), down);
+    const V step = hn::Sub(b, a);
 #pragma GCC unroll 4
-    for (int k = 0; k < kCount; ++k) hn::StoreU(between(a, b, first[k], second[k]), d, out + k * row.out_pixel + c);
+    for (int k = 0; k < kCount; ++k) hn::StoreU(between(a, step, across[k]), d, out + k * row.out_pixel + c);
   }
 }
 
@@ -327,10 +325,10 @@ void reference_bilinear(const ResizeRow& row) {
     const auto x = static_cast<double>(row.columns[i].weight);
     const auto y = static_cast<double>(row.weight);
     for (int32_t c = 0; c < row.channels; ++c) {
-      const double top = static_cast<double>(row.top[left + c]) * (1 - x) + static_cast<double>(row.top[right + c]) * x;
-      const double bottom =
-          static_cast<double>(row.bottom[left + c]) * (1 - x) + static_cast<double>(row.bottom[right + c]) * x;
-      row.out[i * row.out_pixel + c] = static_cast<float>(top * (1 - y) + bottom * y);
+      const auto between = [](double a, double b, double t) { return a + (b - a) * t; };
+      const double a = between(row.top[left + c], row.bottom[left + c], y);
+      const double b = between(row.top[right + c], row.bottom[right + c], y);
+      row.out[i * row.out_pixel + c] = static_cast<float>(between(a, b, x));
     }
   }
 }

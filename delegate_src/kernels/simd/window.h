@@ -45,7 +45,7 @@ struct WindowKernels {
   void (*max_pool)(const PoolRow& row);
   // The mean of the pixels inside the image.
   void (*average_pool)(const PoolRow& row);
-  // Between the rows first, then between the columns, each as a (1 - t) + b t.
+  // Between the rows first, then between the columns, each as a + (b - a) t.
   void (*bilinear)(const ResizeRow& row);
   // Output i is pixel columns[i].first of `top`.
   void (*nearest)(const ResizeRow& row);

@@ -66,6 +66,14 @@ class Conv final : public Stage {
     by_rows_ = p_.groups == 1 && p_.x.dilation == 1 && !p_.sliced;
     segments_ =
         pointwise_ ? (p_.piece > 0 ? p_.depth / p_.piece : 1) : (by_rows_ ? p_.y.filter : p_.y.filter * p_.x.filter);
+    inside_ = Span{0, p_.x.out};
+    if (!pointwise_) {
+      const int64_t before = (int64_t{p_.x.pad_before} + p_.x.stride - 1) / p_.x.stride;
+      inside_.begin = static_cast<int32_t>(std::clamp<int64_t>(before, 0, p_.x.out));
+      const int64_t room = int64_t{p_.x.in} - (int64_t{p_.x.filter - 1} * p_.x.dilation + 1) + p_.x.pad_before;
+      inside_.end = static_cast<int32_t>(
+          room < 0 ? inside_.begin : std::clamp<int64_t>(room / p_.x.stride + 1, inside_.begin, p_.x.out));
+    }
   }
 
   bool pack() {
@@ -98,12 +106,17 @@ class Conv final : public Stage {
   int32_t wants_left(size_t input) const override { return input == 0 ? columns_before(p_.x) : 0; }
   int32_t wants_right(size_t input) const override { return input == 0 ? columns_behind(p_.x) : 0; }
   bool reads_zeros() const override { return !pointwise_; }
+  // Windows at the edges are put together one by one, which is less work than to copy every row, if they are few.
+  bool needs_padding() const override {
+    return by_rows_ && int64_t{edges()} * p_.y.filter * p_.x.filter > int64_t{p_.x.in} * p_.y.stride;
+  }
   size_t weight_bytes() const override { return at(filter_elements(p_)) * sizeof(float); }
   double work(const Image& output) const override {
     return static_cast<double>(output.row()) * p_.y.filter * p_.x.filter * p_.depth;
   }
   size_t scratch_bytes(int32_t rows) const override {
-    return at(rows) * at(p_.x.out) * at(segments_ + 2) * sizeof(void*);
+    const size_t edge = by_rows_ && !pointwise_ ? at(edges()) * at(p_.y.filter) * window_floats() * sizeof(float) : 0;
+    return aligned(at(rows) * at(p_.x.out) * at(segments_ + 2) * sizeof(void*)) + at(rows) * edge;
   }
 
   void run(const Rows* inputs, const Rows* outputs, Span rows, Share share, void* scratch) const override {
@@ -126,7 +139,13 @@ class Conv final : public Stage {
     auto** const a = static_cast<const float**>(scratch);
     auto** const c = behind(scratch, at(count) * at(segments_));
     const Rows* const residual = inputs + (p_.piece > 0 ? point_at_pieces(inputs, rows, a) : 1);
-    if (p_.piece == 0) point_at_inputs(in, rows, a);
+    if (p_.piece == 0) {
+      point_at_inputs(in, rows, a);
+      if (!pointwise_ && (in.left < columns_before(p_.x) || in.right < columns_behind(p_.x))) {
+        void* edge = static_cast<char*>(scratch) + aligned(at(count) * at(segments_ + 2) * sizeof(void*));
+        point_at_edges(in, rows, a, static_cast<float*>(edge));
+      }
+    }
     size_t m = 0;
     for (int32_t y = rows.begin; y < rows.end; ++y) {
       float* to = out.at(y);
@@ -199,10 +218,48 @@ class Conv final : public Stage {
     }
   }
 
+  int32_t edges() const { return p_.x.out - inside_.size(); }
+  size_t window_floats() const { return at(p_.x.filter) * at(p_.depth); }
+
+  // Corrects the pointers of windows that reach beyond the ends of rows without zeros beside them: to zeros where a
+  // segment is a pixel, else to copies of the windows.
+  void point_at_edges(const Rows& in, Span rows, const float** a, float* copies) const {
+    const auto each_edge = [&](const auto& f) {
+      for (int32_t x = 0; x < inside_.begin; ++x) f(x);
+      for (int32_t x = inside_.end; x < p_.x.out; ++x) f(x);
+    };
+    for (int32_t fy = 0; fy < p_.y.filter; ++fy) {
+      for (int32_t fx = 0; fx < (by_rows_ ? 1 : p_.x.filter); ++fx) {
+        for (int32_t y = rows.begin; y < rows.end; ++y, a += p_.x.out) {
+          const float* const row = in.padded(static_cast<int32_t>(p_.y.origin(y)) + fy * p_.y.dilation);
+          each_edge([&](int32_t x) {
+            const int64_t first = p_.x.origin(x) + int64_t{fx} * p_.x.dilation;
+            if (!by_rows_) {
+              if (first < 0 || first >= p_.x.in) a[x] = in.zeros;
+              return;
+            }
+            const auto begin = static_cast<int32_t>(std::clamp<int64_t>(-first, 0, p_.x.filter));
+            const auto end = static_cast<int32_t>(std::clamp<int64_t>(p_.x.in - first, begin, p_.x.filter));
+            float* const to = copies;
+            copies += window_floats();
+            std::fill(to, to + ptrdiff_t{begin} * p_.depth, 0.0f);
+            if (begin < end) {
+              std::memcpy(to + ptrdiff_t{begin} * p_.depth, row + (first + begin) * in.pixel,
+                          at(end - begin) * at(p_.depth) * sizeof(float));
+            }
+            std::fill(to + ptrdiff_t{end} * p_.depth, to + window_floats(), 0.0f);
+            a[x] = to;
+          });
+        }
+      }
+    }
+  }
+
   ConvStageParams p_;
   const GemmKernels& kernels_;
   bool pointwise_, by_rows_;
   int32_t segments_;
+  Span inside_;  // outputs whose windows reach no further than the rows; all of them for pointwise convolutions
   std::vector<Matrix> groups_;
 };
 
