@@ -211,12 +211,15 @@ class Emitter {
   }
 
   void emit_concat(const Unit& unit, const std::vector<int>& ins) {
+    // Stages that write fewer channels into each pixel take longer than they do for whole rows with a copy behind.
+    constexpr int32_t kNarrow = 8;
     const int out = output(unit.outputs[0]);
     std::vector<int> parts;
     int32_t first = 0;
     for (size_t i = 0; i < ins.size(); ++i) {
       const int32_t channels = pipeline_->image(ins[i]).channels;
-      if (is_spent(unit.inputs[i], ins[i]) && std::find(parts.begin(), parts.end(), ins[i]) == parts.end()) {
+      if (channels >= kNarrow && is_spent(unit.inputs[i], ins[i]) &&
+          std::find(parts.begin(), parts.end(), ins[i]) == parts.end()) {
         pipeline_->make_view(ins[i], out, first);
         parts.push_back(ins[i]);
       } else {

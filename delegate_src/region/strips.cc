@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <new>
 
 #include "kernels/simd/simd.h"
 #include "region/scratch.h"
@@ -198,6 +199,13 @@ size_t Pipeline::lay_out() {
   }
   zeros_ = offset;
   offset += aligned(zero_bytes_);
+  views_offset_ = offset;
+  size_t views = 0;
+  for (Node& node : nodes_) {
+    node.first_view = views;
+    views += node.inputs.size() + node.outputs.size();
+  }
+  offset += aligned(views * sizeof(Rows));
   stage_offset_ = offset;
   stage_bytes_ = 0;
   for (const Node& node : nodes_) {
@@ -211,11 +219,21 @@ double Pipeline::cost(int32_t strip) {
   clear_counts();
   const int32_t total = image(driver_).height;
   const Schedule all = schedule(Span{0, total}, strip);
-  const double memory = static_cast<double>(lay_out());
+  auto memory = static_cast<double>(lay_out());
   double weights = 0, traffic = 0;
+  std::vector<double> read_again(streams_.size(), 0);  // bytes of outputs that are computed in place, or read here
   for (const Node& node : nodes_) {
-    if (node.stage) weights += static_cast<double>(node.stage->weight_bytes());
+    if (!node.stage) continue;
+    weights += static_cast<double>(node.stage->weight_bytes());
+    for (int input : node.inputs) {
+      const size_t r = root(input);
+      if (streams_[r].place != Place::kOutput) continue;
+      traffic += 2.0 * sizeof(float) * static_cast<double>(streams_[r].image.row()) * streams_[r].image.height;
+      const double rows = std::min(node.most, streams_[r].image.height);
+      read_again[r] = std::max(read_again[r], rows * sizeof(float) * static_cast<double>(streams_[r].image.row()));
+    }
   }
+  for (const double bytes : read_again) memory += bytes;
   for (const Stream& stream : streams_) {
     if (stream.place == Place::kRing) traffic += 2.0 * sizeof(float) * static_cast<double>(stream.image.elements());
   }
@@ -372,7 +390,6 @@ Rows Pipeline::rows_of(int stream, int32_t image, const float* const* inputs, fl
 
 void Pipeline::run_band(const Schedule& schedule, int32_t image, const float* const* inputs, float* const* outputs,
                         char* memory, Threads* threads, Profile* profile) const {
-  constexpr size_t kMost = 24;  // inputs and outputs of a stage
   std::memset(memory + zeros_, 0, zero_bytes_);
   for (const Stream& stream : streams_) {
     if (stream.place != Place::kRing || stream.left + stream.right == 0) continue;
@@ -384,15 +401,17 @@ void Pipeline::run_band(const Schedule& schedule, int32_t image, const float* co
       std::fill(data + left + inner, data + row, 0.0f);
     }
   }
-  std::vector<Rows> views(streams_.size());
-  for (size_t s = 0; s < streams_.size(); ++s) {
-    views[s] = rows_of(static_cast<int>(s), image, inputs, outputs, memory);
+  // What each stage reads and writes, one behind the other.
+  auto* const views = reinterpret_cast<Rows*>(memory + views_offset_);
+  Rows* next = views;
+  for (const Node& node : nodes_) {
+    for (int stream : node.inputs) new (next++) Rows(rows_of(stream, image, inputs, outputs, memory));
+    for (int stream : node.outputs) new (next++) Rows(rows_of(stream, image, inputs, outputs, memory));
   }
   for (const Task& task : schedule) {
     const Node& node = nodes_[at(task.node)];
-    Rows ins[kMost], outs[kMost];
-    for (size_t i = 0; i < node.inputs.size(); ++i) ins[i] = views[at(node.inputs[i])];
-    for (size_t i = 0; i < node.outputs.size(); ++i) outs[i] = views[at(node.outputs[i])];
+    const Rows* const ins = views + node.first_view;
+    const Rows* const outs = ins + node.inputs.size();
     const uint64_t start = profile != nullptr ? now() : 0;
     if (task.parts > 1) {
       threads->run(task.parts, [&](int part, int worker) {

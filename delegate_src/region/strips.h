@@ -172,7 +172,8 @@ class Pipeline {
     std::unique_ptr<Stage> stage;  // nullptr where streams are views of one another
     std::vector<int> inputs, outputs;
     int op = -1;
-    int32_t most = 0;  // rows computed in one call
+    int32_t most = 0;       // rows computed in one call
+    size_t first_view = 0;  // of its inputs and outputs, in a worker's memory
   };
   struct Task {
     int32_t node = 0;
@@ -211,6 +212,7 @@ class Pipeline {
   std::vector<Schedule> schedules_;  // of each band
   size_t zeros_ = 0;                 // offset of the row of zeros in a worker's memory
   size_t zero_bytes_ = 0;
+  size_t views_offset_ = 0;  // of the Rows that stages get
   size_t stage_offset_ = 0;  // of the stages' own memory
   size_t stage_bytes_ = 0;
   size_t memory_bytes_ = 0;  // of one worker

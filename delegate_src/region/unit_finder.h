@@ -28,6 +28,9 @@ class UnitFinder {
   int64_t elements(int32_t t) const { return shape(t).elements(); }
   // Whether an operator works on floats that there are, besides constants that say where or what shape.
   bool is_float(int32_t i) const;
+  // A tensor as an image. Sequences that stand upright, one pixel wide, lie down where the region has nothing else.
+  Image image(int32_t t) const;
+  bool stands_upright() const;
   // The only operator that reads a tensor; -1 when there are others, or it leaves the region.
   int32_t only_reader(int32_t t) const;
   // How much is put around each dimension of an image; nullptr where what is padded is none.
@@ -90,6 +93,7 @@ class UnitFinder {
   std::vector<std::vector<int32_t>> readers_;
   std::vector<int32_t> producer_;
   std::vector<bool> leaves_;
+  bool sideways_ = false;  // heights and widths change places
 };
 
 }  // namespace litefuse

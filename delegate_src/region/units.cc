@@ -72,6 +72,48 @@ UnitFinder::UnitFinder(const Region& region, const std::vector<Shape>& shapes, c
     for (int32_t t : region.operators[i].outputs) producer_[at(t)] = static_cast<int32_t>(i);
   }
   for (int32_t t : region.outputs) leaves_[at(t)] = true;
+  sideways_ = stands_upright();
+}
+
+// Whether all windows slide over images that are one pixel wide and higher. Lying down these are rows, which stages
+// compute much faster; but strips of them there are not, so that they should be small.
+bool UnitFinder::stands_upright() const {
+  const auto most = static_cast<int64_t>(caches().l2 / 2 / sizeof(float));
+  bool found = false;
+  for (size_t i = 0; i < region_.operators.size(); ++i) {
+    if (taken_[i]) continue;
+    const Operator& operation = region_.operators[i];
+    switch (operation.kind) {
+      case Kind::kConv2d:
+      case Kind::kDepthwiseConv2d:
+      case Kind::kTransposeConv:
+        if (shape(operation.inputs[1])[2] != 1) return false;  // the filter would have to be turned
+        break;
+      case Kind::kAveragePool2d:
+      case Kind::kMaxPool2d:
+      case Kind::kResizeBilinear:
+      case Kind::kResizeNearestNeighbor:
+      case Kind::kPad:
+      case Kind::kPadV2:
+      case Kind::kMirrorPad:
+        break;
+      default:
+        continue;
+    }
+    const int32_t input = operation.inputs[operation.kind == Kind::kTransposeConv ? 2 : 0];
+    for (int32_t t : {input, operation.outputs[0]}) {
+      const Shape& s = shape(t);
+      if (s.rank() != 4 || s[2] != 1 || s.elements() > most) return false;
+      found = found || s[1] > 1;
+    }
+  }
+  return found;
+}
+
+Image UnitFinder::image(int32_t t) const {
+  Image result = image_of(shape(t));
+  if (sideways_ && shape(t).rank() == 4 && result.width == 1) std::swap(result.height, result.width);
+  return result;
 }
 
 std::vector<Unit> UnitFinder::find() {
@@ -156,13 +198,13 @@ bool UnitFinder::cover(int32_t i, Unit* unit) {
 }
 
 void UnitFinder::one_image(int32_t input, Unit* unit) const {
-  unit->add_input(input, image_of(shape(input)));
-  unit->result = image_of(shape(unit->outputs[0]));
+  unit->add_input(input, image(input));
+  unit->result = image(unit->outputs[0]);
 }
 
 void UnitFinder::pixel_by_pixel(int32_t input, Unit* unit) const {
   unit->add_input(input, anything());
-  unit->result = image_of(shape(unit->outputs[0]));
+  unit->result = image(unit->outputs[0]);
   unit->local = unit->inherits = true;
 }
 
@@ -181,7 +223,7 @@ bool UnitFinder::pool(int32_t i, Unit* unit) const {
   steps.stride_w = params.stride_w;
   if (!windows(in, params.filter_height, params.filter_width, steps, &p.y, &p.x)) return false;
   // The mean of an image is better taken row by row.
-  if (!p.max && p.y.out == 1 && p.x.out == 1 && p.y.filter >= in[1] && p.x.filter >= in[2] &&
+  if (!p.max && p.y.out == 1 && p.x.out == 1 && p.y.filter >= p.y.in && p.x.filter >= p.x.in &&
       !is_clamped(p.min, p.clamp_max) && p.y.pad_before == 0 && p.x.pad_before == 0) {
     return reduce_pixels(input, Reduction::kMean, unit);
   }
@@ -213,6 +255,7 @@ bool UnitFinder::resize(int32_t i, Unit* unit) const {
     find(height, &unit->rows);
     find(width, &unit->columns);
   }
+  if (sideways_) std::swap(unit->rows, unit->columns);
   one_image(input, unit);
   return true;
 }
@@ -231,6 +274,7 @@ bool UnitFinder::pad(int32_t i, Unit* unit) {
   unit->top = amounts[2];
   unit->left = amounts[4];
   unit->front = amounts[6];
+  if (sideways_) std::swap(unit->top, unit->left);
   one_image(inputs[0], unit);
   return true;
 }
@@ -252,6 +296,7 @@ bool UnitFinder::mirror_pad(int32_t i, Unit* unit) const {
   };
   find(shape(input)[1], amounts[2], shape(output)[1], &unit->rows);
   find(shape(input)[2], amounts[4], shape(output)[2], &unit->columns);
+  if (sideways_) std::swap(unit->rows, unit->columns);
   unit->type = Unit::Type::kNearest;
   one_image(input, unit);
   return true;
@@ -267,11 +312,11 @@ bool UnitFinder::concat(int32_t i, Unit* unit) {
   if (for_conv && conv_with(i, reader, unit)) return true;
   unit->type = Unit::Type::kConcat;
   for (int32_t t : op(i).inputs) {
-    if (is_constant(t) && image_of(shape(t)).batch != image_of(shape(output)).batch) return false;
+    if (is_constant(t) && image(t).batch != image(output).batch) return false;
     unit->add_input(t, anything());
   }
   unit->local = unit->inherits = true;
-  unit->result = image_of(shape(output));
+  unit->result = image(output);
   return unit->inputs.size() <= 16;
 }
 
@@ -313,7 +358,7 @@ bool UnitFinder::reduce(int32_t i, Unit* unit) const {
     unit->type = Unit::Type::kReduceChannels;
     unit->reduction = reduction;
     pixel_by_pixel(input, unit);
-    unit->result = image_of(in);  // also where the output has lost the dimension
+    unit->result = image(input);  // also where the output has lost the dimension
     unit->result.channels = 1;
     return true;
   }
@@ -327,7 +372,7 @@ bool UnitFinder::reduce(int32_t i, Unit* unit) const {
 }
 
 bool UnitFinder::reduce_pixels(int32_t input, Reduction reduction, Unit* unit) const {
-  const Image image = image_of(shape(input));
+  const Image image = this->image(input);
   unit->type = Unit::Type::kReducePixels;
   unit->reduction = reduction;
   unit->add_input(input, image);

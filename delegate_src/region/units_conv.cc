@@ -32,9 +32,12 @@ bool UnitFinder::constants_of(int32_t i, size_t bias, Activation activation, Fil
 
 bool UnitFinder::windows(const Shape& in, int32_t height, int32_t width, const Conv2dParams& p, Window* y,
                          Window* x) const {
-  return find_window("height", p.padding, in[1], height, p.stride_h, p.dilation_h_factor, y).ok() &&
-         find_window("width", p.padding, in[2], width, p.stride_w, p.dilation_w_factor, x).ok() && is_sane(*y) &&
-         is_sane(*x);
+  if (!find_window("height", p.padding, in[1], height, p.stride_h, p.dilation_h_factor, y).ok() ||
+      !find_window("width", p.padding, in[2], width, p.stride_w, p.dilation_w_factor, x).ok()) {
+    return false;
+  }
+  if (sideways_) std::swap(*y, *x);
+  return is_sane(*y) && is_sane(*x);
 }
 
 bool UnitFinder::is_pointwise(int32_t conv) const {
@@ -73,6 +76,7 @@ int32_t UnitFinder::absorb_pad(int32_t front, int32_t input, Unit* unit, Window*
   if (front < 0 || op(front).kind == Kind::kConcatenation) return input;
   const int32_t* amounts = amounts_of(front);
   const int32_t source = op(front).inputs[0];
+  if (sideways_) std::swap(y, x);
   y->pad_before += amounts[2];
   x->pad_before += amounts[4];
   y->in = shape(source)[1];

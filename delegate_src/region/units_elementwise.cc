@@ -24,7 +24,7 @@ const float* UnitFinder::slopes_of(const Operator& prelu, int32_t x) const {
 // Sets inputs, stretches and wanted images of an operator with one or two operands of the size of its output.
 bool UnitFinder::operands(const std::vector<int32_t>& tensors, Unit* unit) const {
   const int32_t output = unit->outputs[0];
-  const Image whole = image_of(shape(output));
+  const Image whole = image(output);
   for (int32_t t : tensors) {
     Image want = anything();
     Stretch stretch = Stretch::kNone;

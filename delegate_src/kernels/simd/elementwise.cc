@@ -259,7 +259,7 @@ struct Rsqrt {
   float a, b;
   template <class T>
   HWY_INLINE T operator()(D d, T x) const {
-    return op::Div(hn::Set(d, 1.0f), op::Sqrt(x));
+    return vec_rsqrt(d, x);
   }
 };
 
@@ -742,6 +742,11 @@ void scale_shift(const Block& block, const BlockOperand& x, const BlockOperand& 
 }
 
 // Neither tensor is read where the other one is written.
+template <size_t kChannels>
+void copy_narrow(size_t pixels, const float* x, ptrdiff_t x_pixel, float* y, ptrdiff_t y_pixel) {
+  for (size_t p = 0; p < pixels; ++p, x += x_pixel, y += y_pixel) std::memcpy(y, x, kChannels * sizeof(float));
+}
+
 void copy(const Block& block, const float* x, ptrdiff_t x_pixel, float* y, ptrdiff_t y_pixel) {
   if (block.pixels <= 0 || block.channels <= 0) return;
   const auto pixels = static_cast<size_t>(block.pixels);
@@ -749,6 +754,18 @@ void copy(const Block& block, const float* x, ptrdiff_t x_pixel, float* y, ptrdi
   if (pixels == 1 || (x_pixel == block.channels && y_pixel == block.channels)) {
     std::memcpy(y, x, pixels * channels * sizeof(float));
     return;
+  }
+  switch (channels) {
+    case 1:
+      return copy_narrow<1>(pixels, x, x_pixel, y, y_pixel);
+    case 2:
+      return copy_narrow<2>(pixels, x, x_pixel, y, y_pixel);
+    case 3:
+      return copy_narrow<3>(pixels, x, x_pixel, y, y_pixel);
+    case 4:
+      return copy_narrow<4>(pixels, x, x_pixel, y, y_pixel);
+    default:
+      break;
   }
   const D d;
   const size_t lanes = hn::Lanes(d);

@@ -25,6 +25,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 #include <utility>
 
@@ -120,6 +121,7 @@ LITEFUSE_LIFT(IfThenElse)
 LITEFUSE_LIFT(BitCast)
 LITEFUSE_LIFT(ConvertTo)
 LITEFUSE_LIFT(ApproximateReciprocal)
+LITEFUSE_LIFT(ApproximateReciprocalSqrt)
 LITEFUSE_LIFT(And)
 LITEFUSE_LIFT(Xor)
 LITEFUSE_LIFT(Sqrt)
@@ -533,6 +535,30 @@ HWY_INLINE V vec_pow(D d, V x, V y) {
   hn::Store(y, d, exponents);
   for (size_t i = 0; i < hn::Lanes(d); ++i) bases[i] = std::pow(bases[i], exponents[i]);
   return hn::Load(d, bases);
+}
+
+// 1 / sqrt(x) to two ulps. An estimate y has the residue r = 1 - x y^2; 1 / sqrt(x) is y (1 - r)^(-1/2), a binomial series
+// in r. Estimates have 11 bits on x86 and 8 on Arm, which need another term.
+template <class D, class V>
+HWY_INLINE V vec_rsqrt(D d, V x) {
+  constexpr bool kFine = HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128;
+  const hn::RebindToSigned<D> di;
+  const auto one = hn::Set(d, 1.0f), half = hn::Set(d, 0.5f);
+  const V y = op::ApproximateReciprocalSqrt(x);
+  const V r = op::NegMulAdd(op::Mul(x, y), y, one);
+  V factor;
+  if constexpr (kFine) {
+    factor = op::MulAdd(r, hn::Set(d, 0.375f), half);
+  } else {
+    factor = op::MulAdd(r, op::MulAdd(r, hn::Set(d, 0.3125f), hn::Set(d, 0.375f)), half);
+  }
+  const V z = op::MulAdd(op::Mul(y, r), factor, y);
+  // Positive normal numbers have bits from 0x00800000 to 0x7f7fffff. Others are seldom: 0, denormals, inf, below 0, NaN.
+  const auto shifted = op::Add(op::BitCast(di, x), hn::Set(di, 0x7f800000));
+  if (HWY_LIKELY(hn::AllTrue(di, hn::Lt(op::largest(shifted), hn::Set(di, -0x01000000))))) return z;
+  const V nearest =
+      op::Min(op::Max(x, hn::Set(d, std::numeric_limits<float>::min())), hn::Set(d, std::numeric_limits<float>::max()));
+  return op::IfThenElse(op::Eq(nearest, x), z, op::Div(one, op::Sqrt(x)));
 }
 
 }  // namespace HWY_NAMESPACE

@@ -35,6 +35,11 @@ Span window_rows(const Window& y, Span rows) {
 // Whether each output comes from a single input, which is inside the image.
 bool is_pointwise(const Window& w) { return w.filter == 1 && w.pad_before == 0 && w.origin(w.out - 1) < w.in; }
 
+// Whether some windows have taps outside of the image.
+bool reaches_beyond(const Window& w) {
+  return w.pad_before > 0 || w.origin(w.out - 1) + int64_t{w.filter - 1} * w.dilation >= w.in;
+}
+
 int32_t columns_before(const Window& x) { return x.pad_before; }
 
 int32_t columns_behind(const Window& x) {
@@ -105,7 +110,7 @@ class Conv final : public Stage {
   }
   int32_t wants_left(size_t input) const override { return input == 0 ? columns_before(p_.x) : 0; }
   int32_t wants_right(size_t input) const override { return input == 0 ? columns_behind(p_.x) : 0; }
-  bool reads_zeros() const override { return !pointwise_; }
+  bool reads_zeros() const override { return !pointwise_ && (!by_rows_ || reaches_beyond(p_.y)); }
   // Windows at the edges are put together one by one, which is less work than to copy every row, if they are few.
   bool needs_padding() const override {
     return by_rows_ && int64_t{edges()} * p_.y.filter * p_.x.filter > int64_t{p_.x.in} * p_.y.stride;
