@@ -23,7 +23,7 @@ size_t size(ptrdiff_t n) { return static_cast<size_t>(n); }
 class Packed {
  public:
   Packed(const DepthwiseKernels& kernels, const DepthwiseCase& c, const DepthwiseWeights& weights)
-      : layout_(kernels.layout(c.channels, c.height, c.width)) {
+      : layout_(kernels.layout(c.channels, c.height, c.width, c.multiplier)) {
     const size_t bytes = layout_.floats * sizeof(float) + kWeightAlignment;
     data_ = static_cast<float*>(std::aligned_alloc(kWeightAlignment, bytes / kWeightAlignment * kWeightAlignment));
     kernels.pack(layout_, weights, data_);
@@ -39,11 +39,12 @@ class Packed {
   float* data_;
 };
 
-// An image with exactly the pixels that a row of outputs reads, and a filter.
+// An image with exactly the pixels that two rows of outputs read, and a filter.
 struct Data {
   Data(const DepthwiseCase& shape, Numbers* numbers, ptrdiff_t gap = 0)
       : c(shape),
-        pixel(c.channels + gap),
+        inputs(c.channels / c.multiplier),
+        pixel(inputs + gap),
         columns(c.outputs == 0 ? 0 : (c.outputs - 1) * c.stride + (c.width - 1) * c.dilation + 1),
         filter(size(c.channels * c.height * c.width)),
         bias(size(c.channels)),
@@ -51,8 +52,8 @@ struct Data {
     numbers->fill(filter);
     numbers->fill(bias);
     numbers->fill(slopes, -0.5f, 0.5f);
-    for (int32_t ky = 0; ky < c.height; ++ky) {
-      const ptrdiff_t floats = columns == 0 ? 0 : (columns - 1) * pixel + c.channels;
+    for (int32_t ky = 0; ky < c.height + c.stride; ++ky) {
+      const ptrdiff_t floats = columns == 0 ? 0 : (columns - 1) * pixel + inputs;
       lines.push_back(std::make_unique<Guarded>(size(floats), ky % 2 == 1));
       numbers->fill(*lines.back());
       rows.push_back(lines.back()->data());
@@ -87,6 +88,7 @@ struct Data {
   }
 
   DepthwiseCase c;
+  ptrdiff_t inputs;  // channels of the image
   ptrdiff_t pixel;
   ptrdiff_t columns;
   Guarded filter;
@@ -99,7 +101,7 @@ struct Data {
 std::string name(const DepthwiseCase& c) {
   return std::to_string(c.channels) + " channels, " + std::to_string(c.height) + "x" + std::to_string(c.width) +
          " stride " + std::to_string(c.stride) + " dilation " + std::to_string(c.dilation) + ", " +
-         std::to_string(c.outputs) + " outputs";
+         std::to_string(c.outputs) + " outputs, multiplier " + std::to_string(c.multiplier);
 }
 
 // Each of n fused or unfused steps rounds to half an ulp of a sum that is no larger than n + 1.
@@ -118,25 +120,35 @@ TEST(Depthwise, RowsAgreeWithTheReference) {
       const Packed plain(reference, c, {data.filter.data(), false, data.bias.data()});
       const ptrdiff_t out_pixel = c.channels + 2 * gap;
       const ptrdiff_t floats = c.outputs == 0 ? 0 : (c.outputs - 1) * out_pixel + c.channels;
-      for (int epilogue = 0; epilogue < 3; ++epilogue) {
-        SCOPED_TRACE(epilogue);
+      // Clamped, with slopes, in two lines of which the second may lie before the first, and fetched ahead.
+      for (int variant = 0; variant < 6; ++variant) {
+        SCOPED_TRACE(variant);
+        const int epilogue = variant % 3;
+        const int32_t line_count = variant < 3 ? 1 : 2;
+        const ptrdiff_t out_line = floats + 3;
+        const ptrdiff_t all = floats + (line_count - 1) * out_line;
         const auto run = [&](const DepthwiseKernels& kernels, const Packed& packed, Guarded* out) {
           std::fill(out->begin(), out->end(), kCanary);
           DepthwiseRow row = data.row(packed, out->data(), out_pixel);
+          row.lines = line_count;
+          row.out_line = out_line;
+          row.far = variant == 4;
+          if (variant == 5) row.out += out_line, row.out_line = -out_line;
           if (epilogue == 1) row.min = -0.25f, row.max = 0.75f;
           if (epilogue == 2) row.slopes = data.slopes.data();
           kernels.row(row);
         };
-        Guarded want(size(floats));
+        Guarded want(size(all));
         run(reference, plain, &want);
         for_each_target([&] {
           const DepthwiseKernels& kernels = depthwise_kernels();
           const Packed packed(kernels, c, {data.filter.data(), false, data.bias.data()});
           for (const bool before : {false, true}) {
-            Guarded got(size(floats), before);
+            Guarded got(size(all), before);
             run(kernels, packed, &got);
             for (size_t i = 0; i < got.size(); ++i) {
-              if (size(static_cast<ptrdiff_t>(i) % out_pixel) >= size(c.channels)) {
+              const ptrdiff_t at = static_cast<ptrdiff_t>(i) % out_line;
+              if (at >= floats || at % out_pixel >= c.channels) {
                 ASSERT_EQ(got[i], kCanary) << i;
               } else {
                 ASSERT_NEAR(got[i], want[i], tolerance(c)) << i;
@@ -177,6 +189,21 @@ TEST(Depthwise, CutsAndPixelsGiveTheSameBits) {
       row.outputs = c.outputs - at;
       kernels.row(row);
       ASSERT_EQ(std::memcmp(cut.data(), whole.data(), whole.size() * sizeof(float)), 0);
+
+      // Two lines are what each is alone.
+      Guarded both(2 * whole.size());
+      row.rows = data.rows.data();
+      row.out = both.data();
+      row.outputs = c.outputs;
+      row.lines = 2;
+      row.out_line = c.outputs * c.channels;
+      kernels.row(row);
+      ASSERT_EQ(std::memcmp(both.data(), whole.data(), whole.size() * sizeof(float)), 0);
+      row.rows += c.stride;
+      row.out = cut.data();
+      row.lines = 1;
+      kernels.row(row);
+      ASSERT_EQ(std::memcmp(both.data() + row.out_line, cut.data(), cut.size() * sizeof(float)), 0);
 
       for (const int32_t x : {0, c.outputs / 2, c.outputs - 1}) {
         const std::vector<const float*> taps = data.taps(x);
@@ -309,6 +336,72 @@ TEST(Depthwise, NanAndInfinityGoThrough) {
         }
       }
     }
+  }
+}
+
+// Pixels that lie a multiple of 512 or 1024 bytes apart are computed with another tile, which must not show.
+TEST(Depthwise, DistancesOfPixelsDoNotMatter) {
+  for (const DepthwiseCase& c : kDepthwiseCases) {
+    if (c.outputs == 0 || c.channels / c.multiplier > 512) continue;
+    SCOPED_TRACE(name(c));
+    for (const ptrdiff_t distance : {128, 256, 512}) {
+      const ptrdiff_t gap = distance - c.channels / c.multiplier;
+      if (gap < 0) continue;
+      Numbers numbers(3);
+      const Data apart(c, &numbers, gap);
+      Data close(c, &numbers, 0);
+      for (size_t ky = 0; ky < close.lines.size(); ++ky) {
+        for (ptrdiff_t x = 0; x < close.columns; ++x) {
+          for (ptrdiff_t i = 0; i < close.inputs; ++i) {
+            (*close.lines[ky])[size(x * close.pixel + i)] = apart.rows[ky][x * apart.pixel + i];
+          }
+        }
+      }
+      for_each_target([&] {
+        const DepthwiseKernels& kernels = depthwise_kernels();
+        const Packed packed(kernels, c, {apart.filter.data(), false, apart.bias.data()});
+        for (const int32_t line_count : {1, 2}) {
+          const auto run = [&](const Data& data) {
+            std::vector<float> out(size(line_count * c.outputs * c.channels));
+            DepthwiseRow row = data.row(packed, out.data(), c.channels);
+            row.lines = line_count;
+            row.out_line = c.outputs * c.channels;
+            kernels.row(row);
+            return out;
+          };
+          ASSERT_EQ(run(apart), run(close));
+        }
+      });
+    }
+  }
+}
+
+// A multiplier is the same as an image in which each channel is repeated.
+TEST(Depthwise, MultipliersRepeatChannels) {
+  for (const DepthwiseCase& c : kDepthwiseCases) {
+    if (c.multiplier == 1) continue;
+    SCOPED_TRACE(name(c));
+    Numbers numbers(5);
+    const Data data(c, &numbers);
+    DepthwiseCase plain = c;
+    plain.multiplier = 1;
+    Data repeated(plain, &numbers);
+    for (size_t ky = 0; ky < data.rows.size(); ++ky) {
+      for (ptrdiff_t x = 0; x < data.columns; ++x) {
+        for (ptrdiff_t i = 0; i < c.channels; ++i) {
+          (*repeated.lines[ky])[size(x * c.channels + i)] = data.rows[ky][x * data.pixel + i / c.multiplier];
+        }
+      }
+    }
+    for_each_target([&] {
+      const auto run = [&](const DepthwiseCase& shape, const Data& image) {
+        const Packed packed(depthwise_kernels(), shape, {data.filter.data(), false, data.bias.data()});
+        std::vector<float> out(size(c.outputs * c.channels));
+        depthwise_kernels().row(image.row(packed, out.data(), c.channels));
+        return out;
+      };
+      ASSERT_EQ(run(c, data), run(plain, repeated));
+    });
   }
 }
 

@@ -15,7 +15,7 @@ size_t at(int64_t i) { return static_cast<size_t>(i); }
 class Depthwise final : public Stage {
  public:
   explicit Depthwise(const DepthwiseStageParams& params) : p_(params), kernels_(depthwise_kernels()) {
-    layout_ = kernels_.layout(p_.channels, p_.y.filter, p_.x.filter);
+    layout_ = kernels_.layout(p_.channels, p_.y.filter, p_.x.filter, p_.multiplier);
   }
 
   bool pack() {
@@ -37,7 +37,7 @@ class Depthwise final : public Stage {
       weights.data = turned.data();
     }
     WeightsKey key("depthwise");
-    key.add(layout_.lanes).add(p_.channels).add(p_.y.filter).add(p_.x.filter).add(weights.half);
+    key.add(layout_.lanes).add(p_.channels).add(p_.multiplier).add(p_.y.filter).add(p_.x.filter).add(weights.half);
     key.add(weights.data, at(taps * p_.channels) * (weights.half ? 2 : 4));
     key.add(weights.bias, at(p_.channels) * sizeof(float));
     weights_ = packed_weights(key, layout_.floats, [&](float* to) { kernels_.pack(layout_, weights, to); });
@@ -60,7 +60,9 @@ class Depthwise final : public Stage {
   double work(const Image& output) const override {
     return static_cast<double>(output.row()) * p_.y.filter * p_.x.filter * 2;
   }
-  size_t scratch_bytes(int32_t) const override { return at(p_.y.filter) * at(2 + p_.x.filter) * sizeof(float*); }
+  size_t scratch_bytes(int32_t) const override {
+    return (at(p_.y.filter) * at(2 + p_.x.filter) + at(p_.y.stride)) * sizeof(float*);
+  }
 
   void run(const Rows* inputs, const Rows* outputs, Span rows, Share share, void* scratch) const override {
     const Rows &in = inputs[0], &out = outputs[0];
@@ -87,18 +89,26 @@ class Depthwise final : public Stage {
     row.min = p_.epilogue.min;
     row.max = p_.epilogue.max;
     row.slopes = p_.epilogue.slopes;
-    for (int32_t y = rows.begin; y < rows.end; ++y) {
+    // Two rows of output share rows of the input where each has its taps in rows next to one another.
+    const bool pairs = p_.y.dilation == 1 && p_.x.dilation == 1 && p_.y.stride == p_.x.stride;
+    for (int32_t y = rows.begin; y < rows.end; y += row.lines) {
       const auto top = static_cast<int32_t>(p_.y.origin(y));
-      float* const to = out.at(y);
+      row.lines = pairs && y + 1 < rows.end ? 2 : 1;
       if (end > begin) {
-        for (int32_t fy = 0; fy < p_.y.filter; ++fy) {
+        const int32_t read = p_.y.filter + (row.lines - 1) * p_.y.stride;
+        for (int32_t fy = 0; fy < read; ++fy) {
           lines[fy] = in.padded(top + fy * p_.y.dilation) + p_.x.origin(begin) * in.pixel;
         }
-        row.out = to + begin * out.pixel;
-        run_phases(row, lines + p_.y.filter);
+        row.out = out.at(y) + begin * out.pixel;
+        if (row.lines == 2) row.out_line = out.at(y + 1) - out.at(y);
+        run_phases(row, lines + read);
       }
-      for (int32_t x = 0; x < begin; ++x) edge(in, top, x, taps, to + x * out.pixel);
-      for (int32_t x = end; x < p_.x.out; ++x) edge(in, top, x, taps, to + x * out.pixel);
+      for (int32_t line = 0; line < row.lines; ++line) {
+        const int32_t first = top + line * p_.y.stride;
+        float* const to = out.at(y + line);
+        for (int32_t x = 0; x < begin; ++x) edge(in, first, x, taps, to + x * out.pixel);
+        for (int32_t x = end; x < p_.x.out; ++x) edge(in, first, x, taps, to + x * out.pixel);
+      }
     }
   }
 

@@ -50,7 +50,8 @@ std::unique_ptr<Stage> make_transpose_conv_stage(const ConvStageParams& params);
 
 struct DepthwiseStageParams {
   Window y, x;
-  int32_t channels = 0;
+  int32_t channels = 0;    // of the output
+  int32_t multiplier = 1;  // outputs of each channel of the input
   Filter filter;      // 1HWC
   Epilogue epilogue;  // without a residual
 };
