@@ -336,6 +336,15 @@ void place(const GemmCall& call, const Panel& panel, int panels, Strip* strip) {
   strip->columns = std::min(panels * panel.vectors * kVectorLanes, call.layout->columns - panel.first);
 }
 
+// Rows that go through all panels before the next ones, so that they are read from afar once. Where weights are large
+// there are so many that half of the second cache holds them beside a panel: each block reads all weights once more.
+int32_t row_block(const GemmLayout& layout, size_t weights) {
+  if (weights <= kSmallWeights) return kRowBlock;
+  const size_t row = static_cast<size_t>(layout.depth) * sizeof(float);
+  const auto rows = static_cast<int32_t>(std::min<size_t>(caches().l2 / 2 / row, 1 << 20));
+  return std::max(rows / kRowBlock * kRowBlock, kRowBlock);
+}
+
 void run(const GemmCall& call) {
   const GemmLayout& layout = *call.layout;
   const GemmEpilogue& epilogue = call.epilogue;
@@ -377,10 +386,10 @@ void run(const GemmCall& call) {
 
   const size_t last = call.last_panel < static_cast<int32_t>(layout.panels.size()) ? end->offset : layout.floats;
   const size_t weights = (last - panel->offset) * sizeof(float);
-  const bool blocks = panel + 1 != end && weights <= kSmallWeights;
+  const int32_t block = panel + 1 == end ? call.rows : row_block(layout, weights);
   for (int32_t row = 0; row < call.rows;) {
     const int32_t rest = call.rows - row;
-    const int32_t count = blocks && rest >= 2 * kRowBlock ? kRowBlock : rest;
+    const int32_t count = rest >= 2 * block ? block : rest;
     for (const Panel* p = panel; p != end; ++p) {
       place(call, *p, 1, &strip);
       run_panel_of(p->vectors, strip, count);
