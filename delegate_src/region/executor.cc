@@ -85,44 +85,87 @@ Status Executor::build(const Region& region, const CompileOptions& options) {
   return prepare(inputs);
 }
 
-// Operators that only constants feed, such as the DEQUANTIZE of float16 weights, are run once.
+// Operators that only constants feed are run once, or not at all: what DEQUANTIZE makes of float16 weights is not needed
+// where these are packed as they are.
 Status Executor::fold_constants() {
   for (Reference& reference : references_) {
-    Call& call = reference.call;
-    const Operator& op = *call.op;
+    const Operator& op = *reference.call.op;
     const bool constant = std::all_of(op.inputs.begin(), op.inputs.end(), [this](int32_t input) {
       return input < 0 || region_.tensors[at(input)].constant != nullptr;
     });
     const bool inner =
         std::all_of(op.outputs.begin(), op.outputs.end(), [this](int32_t output) { return internal_[at(output)]; });
     if (!constant || !inner || op.inputs.empty()) continue;
-    for (size_t i = 0; i < op.inputs.size(); ++i) {
-      if (op.inputs[i] < 0) continue;
-      call.inputs[i].shape = shapes_[at(op.inputs[i])];
-      call.inputs[i].data = data_[at(op.inputs[i])];
-    }
-    LITEFUSE_RETURN_IF_REFUSED(reference.kernel->prepare(call).at(describe(region_, op)));
-    auto reserve = [this](uint64_t bytes) -> char* {
-      if (bytes > kMaxComputed) return nullptr;
-      computed_.emplace_back(new (std::nothrow) char[static_cast<size_t>(bytes) + kAlignment]);
-      return computed_.back() ? align(computed_.back().get()) : nullptr;
-    };
-    call.scratch = reserve(call.scratch_bytes);
-    LITEFUSE_REQUIRE(call.scratch != nullptr, "%s: there is no memory for it", describe(region_, op).c_str());
-    const size_t scratch_at = computed_.size() - 1;
-    for (size_t i = 0; i < op.outputs.size(); ++i) {
-      const size_t t = at(op.outputs[i]);
-      Tensor& tensor = region_.tensors[t];
-      char* data = reserve(bytes_of(tensor, call.outputs[i].shape));
-      LITEFUSE_REQUIRE(data != nullptr, "%s: there is no memory for it", describe(region_, op).c_str());
-      call.outputs[i].data = data_[t] = data;
-      shapes_[t] = tensor.shape = call.outputs[i].shape;
-      internal_[t] = false;
-    }
-    if (!makes_nothing(call)) reference.kernel->run(call);
-    for (size_t i = 0; i < op.outputs.size(); ++i) region_.tensors[at(op.outputs[i])].constant = call.outputs[i].data;
-    computed_.erase(computed_.begin() + static_cast<std::ptrdiff_t>(scratch_at));
     reference.once = true;
+    if (op.kind == Kind::kDequantize && region_.tensors[at(op.inputs[0])].type == Type::kFloat16 &&
+        threads_ != nullptr && is_packed_only(op.outputs[0])) {
+      region_.tensors[at(op.outputs[0])].half = region_.tensors[at(op.inputs[0])].constant;
+      internal_[at(op.outputs[0])] = false;
+      reference.put_off = true;
+      continue;
+    }
+    LITEFUSE_RETURN_IF_REFUSED(compute(&reference));
+  }
+  return Status();
+}
+
+// Whether nothing reads a tensor but convolutions and matrix products, as their weights.
+bool Executor::is_packed_only(int32_t tensor) const {
+  for (const Operator& op : region_.operators) {
+    const bool packs = op.kind == Kind::kConv2d || op.kind == Kind::kDepthwiseConv2d ||
+                       op.kind == Kind::kTransposeConv || op.kind == Kind::kFullyConnected;
+    for (size_t i = 0; i < op.inputs.size(); ++i) {
+      if (op.inputs[i] == tensor && !(packs && i == 1)) return false;
+    }
+  }
+  return true;
+}
+
+Status Executor::compute(Reference* reference) {
+  Call& call = reference->call;
+  const Operator& op = *call.op;
+  for (size_t i = 0; i < op.inputs.size(); ++i) {
+    if (op.inputs[i] < 0) continue;
+    call.inputs[i].shape = shapes_[at(op.inputs[i])];
+    call.inputs[i].data = data_[at(op.inputs[i])];
+  }
+  LITEFUSE_RETURN_IF_REFUSED(reference->kernel->prepare(call).at(describe(region_, op)));
+  auto reserve = [this](uint64_t bytes) -> char* {
+    if (bytes > kMaxComputed) return nullptr;
+    computed_.emplace_back(new (std::nothrow) char[static_cast<size_t>(bytes) + kAlignment]);
+    return computed_.back() ? align(computed_.back().get()) : nullptr;
+  };
+  call.scratch = reserve(call.scratch_bytes);
+  LITEFUSE_REQUIRE(call.scratch != nullptr, "%s: there is no memory for it", describe(region_, op).c_str());
+  const size_t scratch_at = computed_.size() - 1;
+  for (size_t i = 0; i < op.outputs.size(); ++i) {
+    const size_t t = at(op.outputs[i]);
+    Tensor& tensor = region_.tensors[t];
+    char* data = reserve(bytes_of(tensor, call.outputs[i].shape));
+    LITEFUSE_REQUIRE(data != nullptr, "%s: there is no memory for it", describe(region_, op).c_str());
+    call.outputs[i].data = data_[t] = data;
+    shapes_[t] = tensor.shape = call.outputs[i].shape;
+    internal_[t] = false;
+  }
+  if (!makes_nothing(call)) reference->kernel->run(call);
+  for (size_t i = 0; i < op.outputs.size(); ++i) region_.tensors[at(op.outputs[i])].constant = call.outputs[i].data;
+  computed_.erase(computed_.begin() + static_cast<std::ptrdiff_t>(scratch_at));
+  return Status();
+}
+
+// What was put off although a reference kernel reads it.
+Status Executor::compute_for_references() {
+  for (Reference& reference : references_) {
+    if (!reference.put_off) continue;
+    const int32_t made = reference.call.op->outputs[0];
+    const bool read = std::any_of(steps_.begin(), steps_.end(), [&](const Step& step) {
+      if (step.section.pipeline != nullptr) return false;
+      const std::vector<int32_t>& inputs = region_.operators[at(step.section.operators[0])].inputs;
+      return std::find(inputs.begin(), inputs.end(), made) != inputs.end();
+    });
+    if (!read) continue;
+    LITEFUSE_RETURN_IF_REFUSED(compute(&reference));
+    reference.put_off = false;
   }
   return Status();
 }
@@ -185,7 +228,7 @@ Status Executor::divide() {
     step.section = std::move(section);
     steps_.push_back(std::move(step));
   }
-  return Status();
+  return compute_for_references();
 }
 
 Status Executor::plan_scratch() {

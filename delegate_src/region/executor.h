@@ -33,7 +33,8 @@ class Executor : public Executable {
   struct Reference {
     Call call;
     std::unique_ptr<Kernel> kernel;
-    bool once = false;  // all its inputs are constants, so that it was run when the region was compiled
+    bool once = false;  // all its inputs are constants, so that it is not run again
+    bool put_off = false;  // it has not been run at all: its output is packed from `half`
     bool idle = false;  // its outputs have no elements, so that there is nothing to run
   };
   struct Step {
@@ -44,6 +45,9 @@ class Executor : public Executable {
 
   Status build(const Region& region, const CompileOptions& options);
   Status fold_constants();
+  Status compute(Reference* reference);
+  bool is_packed_only(int32_t tensor) const;
+  Status compute_for_references();
   Status divide();
   Status plan_scratch();
   bool place_as_told(const std::vector<int32_t>& piece_of, std::vector<Piece>* pieces) const;

@@ -221,6 +221,7 @@ struct Tensor {
   const void* constant = nullptr;  // the value, where the file holds it: shape.elements() elements, not owned
   // Of sparse constants, which only DENSIFY may read: `constant` has sparsity->values elements then.
   std::shared_ptr<const Sparsity> sparsity{};
+  const void* half = nullptr;  // the same value as float16, of weights that are packed from there (see Executor)
 };
 
 struct Operator {

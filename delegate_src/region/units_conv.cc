@@ -21,8 +21,10 @@ bool is_identity(const Window& w) { return w.filter == 1 && w.stride == 1 && w.p
 // The filter, which is the second input of all of them, the bias and the activation.
 bool UnitFinder::constants_of(int32_t i, size_t bias, Activation activation, Filter* filter, Epilogue* epilogue) const {
   const std::vector<int32_t>& inputs = op(i).inputs;
-  if (!is_constant(inputs[1])) return false;
-  filter->data = tensor(inputs[1]).constant;
+  const Tensor& weights = tensor(inputs[1]);
+  if (weights.constant == nullptr && weights.half == nullptr) return false;
+  filter->half = weights.constant == nullptr;
+  filter->data = filter->half ? weights.half : weights.constant;
   if (bias < inputs.size() && inputs[bias] >= 0) {
     if (!is_constant(inputs[bias])) return false;
     filter->bias = constant(inputs[bias]);
@@ -110,7 +112,7 @@ bool UnitFinder::conv(int32_t i, int32_t front, Unit* unit) {
   conv.depth = weights[3];
   conv.outputs = weights[0];
   conv.groups = shape(input)[3] / conv.depth;
-  if (conv.groups > 1 && conv.depth == 1 && conv.outputs == conv.groups) return grouped_depthwise(i, front, unit);
+  if (conv.groups > 1 && conv.depth == 1 && conv.outputs % conv.groups == 0) return grouped_depthwise(i, front, unit);
   const int32_t source = absorb_pad(front, input, unit, &conv.y, &conv.x);
   unit->type = Unit::Type::kConv;
   if (is_identity(conv.y) && is_identity(conv.x)) {
@@ -123,11 +125,12 @@ bool UnitFinder::conv(int32_t i, int32_t front, Unit* unit) {
   return true;
 }
 
-// A convolution with as many groups as channels: depthwise with another layout of the filter.
+// A convolution with as many groups as channels is a depthwise one with another layout of the filter.
 bool UnitFinder::grouped_depthwise(int32_t i, int32_t front, Unit* unit) {
   DepthwiseStageParams& p = unit->depthwise;
   p.filter = unit->conv.filter;
   p.filter.by_channel = true;
+  p.multiplier = unit->conv.outputs / unit->conv.groups;
   p.channels = unit->conv.outputs;
   p.y = unit->conv.y;
   p.x = unit->conv.x;
@@ -160,8 +163,8 @@ bool UnitFinder::depthwise(int32_t i, int32_t front, Unit* unit) {
   const int32_t input = op(i).inputs[0];
   const Shape& weights = shape(op(i).inputs[1]);
   DepthwiseStageParams& p = unit->depthwise;
-  // With a multiplier each channel of the input has several outputs: seldom, and left to the reference.
-  if (weights[3] != shape(input)[3]) return false;
+  if (weights[3] % shape(input)[3] != 0) return false;
+  p.multiplier = weights[3] / shape(input)[3];
   if (!constants_of(i, 2, params.activation, &p.filter, &p.epilogue)) return false;
   if (!windows(shape(input), weights[1], weights[2], params, &p.y, &p.x)) return false;
   p.channels = weights[3];

@@ -67,6 +67,7 @@ class Maker {
 
   std::vector<std::unique_ptr<std::vector<float>>> floats;
   std::vector<std::unique_ptr<std::vector<int32_t>>> integers;
+  std::vector<std::unique_ptr<std::vector<uint16_t>>> halves;
 
  private:
   int32_t add(const Shape& shape, const void* constant = nullptr, Type type = Type::kFloat32) {
@@ -83,6 +84,20 @@ class Maker {
     floats.push_back(std::make_unique<std::vector<float>>(static_cast<size_t>(shape.elements())));
     for (float& x : *floats.back()) x = scale * (static_cast<float>(random_.below(2001)) / 1000.0f - 1.0f);
     return add(shape, floats.back()->data());
+  }
+
+  // Weights that may be stored as float16.
+  int32_t filter(const Shape& shape, float scale) {
+    if (!random_.one_in(4)) return weights(shape, scale);
+    halves.push_back(std::make_unique<std::vector<uint16_t>>(static_cast<size_t>(shape.elements())));
+    for (uint16_t& x : *halves.back()) {
+      x = static_cast<uint16_t>(random_.below(2) << 15 | random_.between(0, 13) << 10 | random_.below(1024));
+    }
+    const int32_t half = add(shape, halves.back()->data(), Type::kFloat16);
+    EXPECT_TRUE(emit(Kind::kDequantize, {half}));
+    const int32_t result = alive_.back();
+    alive_.pop_back();
+    return result;
   }
 
   int32_t numbers(const std::vector<int32_t>& values, const Shape& shape) {
@@ -149,9 +164,9 @@ class Maker {
         if (rank != 4) return;
         Conv2dParams p = conv_params();
         const int32_t k = random_.of<int32_t>({1, 2, 3, 3, 5, 7}), l = random_.one_in(4) ? random_.between(1, 4) : k;
-        const int32_t multiplier = random_.one_in(6) ? 2 : 1;
+        const int32_t multiplier = random_.one_in(5) ? random_.between(2, 9) : 1;
         p.depth_multiplier = multiplier;
-        std::vector<int32_t> inputs = {x, weights({1, k, l, depth * multiplier}, 0.5f)};
+        std::vector<int32_t> inputs = {x, filter({1, k, l, depth * multiplier}, 0.5f)};
         if (!random_.one_in(4)) inputs.push_back(weights({depth * multiplier}, 1.0f));
         emit(Kind::kDepthwiseConv2d, inputs, p);
         return;
@@ -464,12 +479,12 @@ class Maker {
       const int32_t height = in[1] * p.stride_h, width = in[2] * p.stride_w;
       const int32_t size = numbers({in[0], height, width, outputs}, {4});
       p.padding = Padding::kSame;
-      emit(Kind::kTransposeConv, {size, weights({outputs, k, l, depth}, 0.3f), x, weights({outputs}, 1.0f)}, p);
+      emit(Kind::kTransposeConv, {size, filter({outputs, k, l, depth}, 0.3f), x, weights({outputs}, 1.0f)}, p);
       return;
     }
     const int32_t groups = depth % 2 == 0 && random_.one_in(6) ? 2 : 1;
     const int32_t outputs = random_.of<int32_t>({1, 3, 8, 16, 17, 24, 40}) * groups;
-    std::vector<int32_t> inputs = {x, weights({outputs, k, l, depth / groups}, 0.3f), weights({outputs}, 1.0f)};
+    std::vector<int32_t> inputs = {x, filter({outputs, k, l, depth / groups}, 0.3f), weights({outputs}, 1.0f)};
     const Conv2dParams p = conv_params();
     if (!emit(Kind::kConv2d, inputs, p) || !random_.one_in(2)) return;
     // What goes with it in registers.
