@@ -289,7 +289,7 @@ switches one off.
 
 ## Targets
 
-`litefuse targets` shows the figures.
+`litefuse targets` shows the figures, and measures others with `--calibrate`; see [targets.md](targets.md).
 
 | target | what it is | regions |
 |---|---|---|

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,6 +16,7 @@ from litefuse import __version__
 from litefuse.errors import CheckError, LitefuseError, OutputError, RuntimeMissingError
 
 if TYPE_CHECKING:
+    from litefuse.delegates.calibrate.profile import Profile
     from litefuse.report.documents import Document
 
 EXIT_CODES = {
@@ -92,6 +94,19 @@ def choice_options(command: Callable[..., int]) -> Callable[..., int]:
     return command
 
 
+def _known_target(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """Refuses a target that there is not, and says so when a measured one is of another processor."""
+    if value is not None and value != "tflm":
+        from litefuse.delegates.targets import targets
+
+        if all(value != t.name for t in targets()):
+            from litefuse.delegates.calibrate import profile
+
+            if warning := profile.named(value).elsewhere:
+                _complain(warning, "warning")
+    return value
+
+
 def region_options(command: Callable[..., int]) -> Callable[..., int]:
     """The options that say which regions are formed for the delegate, and how they are packaged."""
     for option in (
@@ -111,9 +126,11 @@ def region_options(command: Callable[..., int]) -> Callable[..., int]:
         ),
         click.option(
             "--target",
-            metavar="NAME",
+            metavar="NAME|FILE",
+            callback=_known_target,
             help="Prepare the file for TensorFlow Lite Micro (tflm: only operators that it has, and a memory plan that "
-            "it follows), or form regions for this hardware; `litefuse targets` lists it.",
+            "it follows), or form regions for this hardware: what `litefuse targets` lists, or the file of a profile "
+            "(*.json) that `litefuse targets --calibrate` has written.",
         ),
     ):
         command = option(command)
@@ -156,10 +173,10 @@ def invoke(arguments: Sequence[str]) -> int:
         return code
 
 
-def _complain(message: str) -> None:
+def _complain(message: str, what: str = "error") -> None:
     """Prints an error in one line, with control characters replaced."""
     line = "".join(c if c.isprintable() else "\ufffd" for c in message.replace("\n", " "))
-    print(f"litefuse: error: {line}", file=sys.stderr)
+    print(f"litefuse: {what}: {line}", file=sys.stderr)
 
 
 def _describe(error: Exception) -> tuple[str, int]:
@@ -694,23 +711,114 @@ def bench(model: Path, against: Path | None, runs: int | None, as_json: bool, **
 
 
 @litefuse.command("targets")
+@click.argument("name", metavar="[NAME|FILE]", required=False)
+@click.option(
+    "--calibrate",
+    is_flag=True,
+    help="Measure this machine, and save the profile under NAME (default: local), by which --target finds it.",
+)
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    type=model_file,
+    help="With --calibrate: write the profile to this file (*.json) instead, which --target takes too.",
+)
+@click.option(
+    "--budget",
+    "seconds",
+    metavar="S",
+    type=click.FloatRange(0, min_open=True),
+    default=60.0,
+    show_default=True,
+    help="With --calibrate: how many seconds to measure.",
+)
+@click.option(
+    "--cpu",
+    metavar="N",
+    type=click.IntRange(0),
+    help="With --calibrate: the processor to measure. Default: the last one, a large core where there are two kinds.",
+)
 @json_flag
-def targets_command(as_json: bool) -> int:
-    """Lists the hardware for which regions can be formed.
+def targets_command(
+    name: str | None, calibrate: bool, output: Path | None, seconds: float, cpu: int | None, as_json: bool
+) -> int:
+    """Lists the hardware for which regions can be formed, shows one profile in full, or measures this machine.
 
-    The figures are those that the cost model works with: caches, bandwidth to memory, and arithmetic of one core.
+    The figures are those that the cost model works with: caches, bandwidth to memory, and arithmetic of one core; in
+    full also overheads, and what kernels reach. --calibrate measures them with the runtime that is installed and the
+    delegate, which takes about a minute; see docs/targets.md.
     """
+    given = click.get_current_context().get_parameter_source
+    odd = [o for o in ("output", "seconds", "cpu") if given(o) is not click.core.ParameterSource.DEFAULT]
+    if odd and not calibrate:
+        raise click.UsageError(f"--{odd[0].replace('seconds', 'budget')} needs --calibrate")
+    from litefuse.delegates.targets import DEFAULT, target, targets
+    from litefuse.report import documents
+
+    builtin = name in [t.name for t in targets()]
+    if name is None and not calibrate:
+        return _list_targets(as_json)
+    from litefuse.delegates.calibrate import profile, show
+
+    found = None
+    if calibrate:
+        found = _calibrate(name, output, seconds, cpu)
+    elif not builtin:
+        assert name is not None
+        found = profile.named(name)
+        if found.elsewhere:
+            _complain(found.elsewhere, "warning")
+    chosen = found.target if found is not None else target(name or DEFAULT)
+    content = show.document(chosen, found)
+    if as_json:
+        entries = [documents.target(chosen, DEFAULT)]
+        click.echo(documents.to_json(documents.envelope("targets", targets=entries, profile=content)))
+        return 0
+    from litefuse.report import terminal
+
+    show.show(terminal.console(), content)
+    return 0
+
+
+def _list_targets(as_json: bool) -> int:
+    """Lists the built-in targets and the saved ones."""
+    from litefuse.delegates.calibrate import profile
     from litefuse.delegates.targets import DEFAULT, targets
     from litefuse.report import documents
 
-    entries = [documents.target(t, DEFAULT) for t in targets()]
+    saved, problems = profile.saved()
+    entries = [documents.target(t, DEFAULT) for t in (*targets(), *(p.target for p in saved))]
+    for problem in problems:
+        _complain(problem, "warning")
     if as_json:
-        click.echo(documents.to_json(documents.envelope("targets", targets=entries)))
+        click.echo(documents.to_json(documents.envelope("targets", targets=entries, profile=None)))
         return 0
     from litefuse.report import terminal
 
     terminal.targets(terminal.console(), entries)
     return 0
+
+
+def _calibrate(name: str | None, output: Path | None, seconds: float, cpu: int | None) -> Profile:
+    """Measures this machine, and writes the profile."""
+    from litefuse.delegates.calibrate import profile
+    from litefuse.delegates.calibrate.measure import calibrate
+
+    if output is not None and not profile.is_path(str(output)):
+        raise click.UsageError(f"{output} has to end in .json, so that --target takes it for a file")
+    if name is None and output is not None and profile.is_name(output.stem):
+        name = output.stem
+    name = name or profile.USUAL
+    place = profile.place(name)  # a name that cannot be is better known before
+    with _progress() as say:
+        found = calibrate(name, seconds=seconds, cpu=cpu, progress=say)
+    if output is None:
+        place = profile.save(found)
+    else:
+        place = output
+        profile.write(found, place)
+    return dataclasses.replace(found, path=place)
 
 
 # -- rules ---------------------------------------------------------------------------------------------------------

@@ -120,7 +120,7 @@ def convert(
         batch: what the first dimension of every input becomes where it is unknown.
         target: "tflm" (or "cortex-m") for TensorFlow Lite Micro: no operator is made that it lacks, and a memory plan
             that it follows is attached where that is better than its own. Otherwise the name of a hardware profile
-            (:mod:`litefuse.delegates.targets`), for which regions are formed.
+            (:mod:`litefuse.delegates.targets`) or the path of a measured one, for which regions are formed.
         arena_budget: bytes that TFLM's arena may take for intermediates (its head); where reordering and sharing do not
             suffice, the first stages are computed in tiles. Implies the target "tflm".
         package: how regions are packaged for litefuse's delegate: "composite", "plan", "custom", or "none". The
@@ -242,16 +242,14 @@ def _targets(name: str | None, budget: int | None, package: str | None) -> tuple
     if name is None and package == "none":
         return None, None, package
     from litefuse.delegates.package import MODES  # not needed otherwise
-    from litefuse.delegates.targets import DEFAULT, targets
+    from litefuse.delegates.targets import DEFAULT, target
 
     if package not in MODES:
         raise UsageError(f"there is no packaging `{package}`; there are {', '.join(MODES)}")
-    found = {target.name: target for target in targets()}
-    if name is not None and name not in found:
-        raise UsageError(f"there is no target `{name}`; the targets are tflm, {', '.join(found)}")
+    profile = target(DEFAULT if name is None else name)
     if budget is not None:
         raise UsageError(f"a memory budget is for TensorFlow Lite Micro, not for {name}")
-    return None, None if package == "none" else found[name or DEFAULT], package
+    return None, None if package == "none" else profile, package
 
 
 def _kinds(names: Iterable[str]) -> tuple[str, ...]:

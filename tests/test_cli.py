@@ -796,6 +796,10 @@ def test_documented_keys_are_the_real_ones(
     assert set(listed) == keys["every document"] | keys["targets: the document"]
     seen.add("targets: the document")
     same("a target", *listed["targets"])
+    full = Ran(capsys, "targets", "--json", "cortex-a53").json
+    same("a target", *full["targets"])
+    same("a full profile", full["profile"])
+    same("a figure of a profile", *full["profile"]["figures"])
     same("a tiled part", *fitted["memory"]["tiled"])
     options = ["--memory", "sram=4K,psram=8M:slow", "--write", "-o", tmp_path / "planned.tflite"]
     document = Ran(capsys, "plan", "--json", small, *options, "--csv", tmp_path / "p.csv").json

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
+from dataclasses import fields
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from litefuse.delegates.kinds import PADS, POOLS, VIEWS, OpClass
 from litefuse.delegates.network import Network
-from litefuse.delegates.targets import Target
+from litefuse.delegates.targets import Factors, Functions, Sides, Target
 from litefuse.fusions.xnnpack import takes
 from litefuse.graph.graph import OperatorKind
 from litefuse.schema.enums import TensorType
@@ -186,39 +187,9 @@ def _scratch(network: Network, members: Collection[int], leaving: Collection[int
 
 # -- arithmetic ------------------------------------------------------------------------------------------------------
 
-# Operations as cheap as an addition that an element of the output takes; 1 where nothing is said. By cycles measured on
-# AVX2 with XNNPACK: LOGISTIC 9.5 for 8 floats, TANH 6.5, GELU 10.
-_FLOPS: dict[OperatorKind, float] = {
-    Op.LOGISTIC: 37.0,
-    Op.TANH: 26.0,
-    Op.GELU: 40.0,
-    Op.EXP: 24.0,
-    Op.ELU: 28.0,
-    Op.LOG: 32.0,
-    Op.POW: 80.0,
-    Op.SIN: 32.0,
-    Op.COS: 32.0,
-    Op.SQRT: 12.0,
-    Op.RSQRT: 12.0,
-    Op.DIV: 8.0,
-    Op.HARD_SWISH: 4.0,
-    Op.LEAKY_RELU: 2.0,
-    Op.PRELU: 3.0,
-    Op.SQUARED_DIFFERENCE: 2.0,
-    Op.FLOOR_DIV: 10.0,
-    Op.FLOOR_MOD: 10.0,
-    Op.SOFTMAX: 30.0,
-    Op.LOG_SOFTMAX: 30.0,
-    Op.L2_NORMALIZATION: 4.0,
-    Op.RESIZE_BILINEAR: 8.0,
-    Op.QUANTIZE: 2.0,
-}
-_TABLES = 3.0
-"""Of functions of one int8 number, which are looked up."""
-_BUILTIN = 6.0
-"""How much longer arithmetic takes in TFLite's builtin kernels, most of which are scalar, than in XNNPACK's."""
-_ADDING = 4.0
-"""How much longer XNNPACK adds up rows than the additions alone would take."""
+# The functions whose work a target states; that of others is 1.
+_FUNCTIONS: dict[OperatorKind, str] = {getattr(Op, field.name.upper()): field.name for field in fields(Functions)}
+_USUAL_FUNCTIONS, _USUAL_FACTORS = Functions(), Factors()
 # What computes results that a following operator finds in registers, for the most part.
 _REGISTERS = frozenset({OpClass.ELEMENTWISE, OpClass.BROADCAST, OpClass.REDUCTION})
 _LARGE_WINDOW, _MIDDLE_WINDOW = 49, 25
@@ -244,8 +215,15 @@ def macs(network: Network, i: int) -> int:
     return prod(out) // max(weights[0], 1) * prod(weights) if weights else 0
 
 
-def flops(network: Network, i: int) -> float:
-    """Operations of an operator besides its MACs, in additions."""
+def flops(
+    network: Network,
+    i: int,
+    functions: Functions = _USUAL_FUNCTIONS,
+    factors: Factors = _USUAL_FACTORS,
+    *,
+    ours: bool = False,
+) -> float:
+    """Operations of an operator besides its MACs, in additions, with the work that functions are to some side."""
     kind, role = network.kinds[i], network.roles[i]
     if role in (OpClass.INJECTIVE, OpClass.ROOT, OpClass.OPAQUE) or kind is Op.RESIZE_NEAREST_NEIGHBOR:
         return 0.0
@@ -254,12 +232,16 @@ def flops(network: Network, i: int) -> float:
     out = network.elements(network.outs[i][0])
     if kind in POOLS:
         return float(out * prod(network.window(i)))
-    if role is OpClass.REDUCTION and kind not in _FLOPS:
+    if role is OpClass.REDUCTION and kind not in _FUNCTIONS:
         return float(network.elements(network.data(i)))
-    each = _FLOPS.get(kind, 1.0)
+    each = _side(getattr(functions, _FUNCTIONS[kind]), ours) if kind in _FUNCTIONS else 1.0
     if network.graph.type(network.data(i)) in (TensorType.INT8, TensorType.UINT8) and role is OpClass.ELEMENTWISE:
-        each = _TABLES
+        each = factors.tables
     return out * each
+
+
+def _side(figure: Sides, ours: bool) -> float:
+    return figure.ours if ours else figure.stock
 
 
 def is_winograd(network: Network, i: int) -> bool:
@@ -268,8 +250,6 @@ def is_winograd(network: Network, i: int) -> bool:
 
 
 _WINOGRAD_PAYS = 0.62
-_WINOGRAD_REAL = 1.45
-"""What the times of whole convolutions were measured to be, over what the formula for their products says."""
 
 
 def winograd_ratio(network: Network, i: int) -> float:
@@ -478,21 +458,29 @@ class Roofline(CostModel):
     def _our_arithmetic(self, network: Network, i: int) -> float:
         known = self._arithmetic.get(i)
         if known is None:
-            known = self._arithmetic[i] = self._microseconds(network, i, ours=True)
+            known = self._microseconds(network, i, ours=True)
+            if self._adds(network, i):
+                known *= self.target.factors.adding.ours
+            self._arithmetic[i] = known
         return known
 
     def _stock_arithmetic(self, network: Network, i: int) -> float:
         time = self._microseconds(network, i, ours=False)
         if network.roles[i] is not OpClass.ROOT and not takes(network.graph, network.ops[i]):
-            time *= _BUILTIN
-        elif network.roles[i] is OpClass.REDUCTION and network.kinds[i] not in _FLOPS:
-            time *= _ADDING
+            time *= self.target.factors.builtin
+        elif self._adds(network, i):
+            time *= self.target.factors.adding.stock
         return time
+
+    @staticmethod
+    def _adds(network: Network, i: int) -> bool:
+        """Whether an operator adds up rows."""
+        return network.roles[i] is OpClass.REDUCTION and network.kinds[i] not in _FUNCTIONS
 
     def _microseconds(self, network: Network, i: int, ours: bool) -> float:
         """Arithmetic of one operator, in XNNPACK's kernels or in ours."""
         target = self.target
-        other = flops(network, i) / (target.peak_f32 * 1e3)
+        other = flops(network, i, target.functions, target.factors, ours=ours) / (target.peak_f32 * 1e3)
         work = macs(network, i)
         if not work:
             return other
@@ -501,39 +489,34 @@ class Roofline(CostModel):
 
     def _share(self, network: Network, i: int, ours: bool) -> tuple[float, float]:
         """The peak that counts for a root, and the share of it that is reached (beyond 1 where work is saved)."""
-        target, kind = self.target, network.kinds[i]
+        shares = self.target.shares
+        if ours and is_winograd(network, i):
+            return self.target.peak_f32, shares.convolution.ours / (shares.winograd * winograd_ratio(network, i))
+        of_int8, found = self._reached(network, i)
+        return self.target.peak_int8 if of_int8 else self.target.peak_f32, _side(found, ours)
+
+    def _reached(self, network: Network, i: int) -> tuple[bool, Sides]:
+        """The shares of a root that is summed up plainly, and whether they are of the peak of int8."""
+        shares, kind = self.target.shares, network.kinds[i]
         type = network.graph.type(network.data(i))
-        depthwise = network.is_depthwise(i)
-        area = prod(network.window(i))
         if type == TensorType.INT16:
-            return target.peak_f32, 0.05  # reference kernels, here as there
+            return False, shares.int16
         if type in (TensorType.INT8, TensorType.UINT8):
-            if depthwise:
-                # Measured 29 GOP/s with AVX2, for either; ours .7 of XNNPACK's with dot products.
-                return target.peak_f32, (0.4 if ours else 0.3) if target.has_dotprod else 0.3
-            if target.has_dotprod:
-                return target.peak_int8, 0.7
-            return target.peak_int8, 0.6 if ours else 0.4
+            return (False, shares.int8_depthwise) if network.is_depthwise(i) else (True, shares.int8)
         if network.roles[i] is OpClass.ROOT and type == TensorType.FLOAT32 and len(network.ops[i].inputs) > 1:
             weights = network.ops[i].inputs[1]
             if network.graph.type(weights) == TensorType.INT8:
-                return target.peak_int8, 0.4
-        # Measured on x86-64-v3, one core.
-        if depthwise:
+                return True, shares.hybrid
+        area = prod(network.window(i))
+        if network.is_depthwise(i):
             if area >= _LARGE_WINDOW:
-                return target.peak_f32, 0.45 if ours else 0.04
+                return False, shares.depthwise_7x7
             if area >= _MIDDLE_WINDOW:
-                return target.peak_f32, 0.42 if ours else 0.22
-            if network.strides(i) == (1, 1):
-                return target.peak_f32, 0.34 if ours else 0.27
-            return target.peak_f32, 0.26 if ours else 0.27
+                return False, shares.depthwise_5x5
+            return False, shares.depthwise if network.strides(i) == (1, 1) else shares.depthwise_strided
         if kind is Op.CONV_2D:
-            if ours and is_winograd(network, i):
-                return target.peak_f32, 0.93 / (_WINOGRAD_REAL * winograd_ratio(network, i))
-            return target.peak_f32, (0.88 if ours else 0.86) if area == 1 else 0.93
-        if kind is Op.TRANSPOSE_CONV:
-            return target.peak_f32, 0.8 if ours else 0.32
-        return target.peak_f32, 0.7
+            return False, shares.pointwise if area == 1 else shares.convolution
+        return False, shares.transposed if kind is Op.TRANSPOSE_CONV else shares.matmul
 
 
 class Eager(Roofline):

@@ -14,16 +14,114 @@ Figures are for one core at its usual sustained clock. Where they are from:
   proportion to the peak of arithmetic.
 * Other overheads: measured on x86-64-v3 (models of 10 to 60 tiny operators take 0.1 us for each, one Invoke 0.7 us);
   others in proportion to clock and issue width.
+* Shares of the peak and the work of functions: measured on x86-64-v3. Those of Arm cores are taken over from there:
+  the instructions that both sides take under qemu (cortex-a76) are in like proportion, times were not measured.
+
+:mod:`litefuse.delegates.calibrate` measures a machine and writes a profile to a file, which stands for it wherever a
+target is named.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from litefuse.errors import UsageError
+import os
+from dataclasses import dataclass, field
 
 KIB = 1024
 MIB = 1024 * KIB
+
+
+@dataclass(frozen=True)
+class Sides:
+    """A figure of the kernels of either side."""
+
+    stock: float
+    """XNNPACK's; where it takes an operator of that kind not at all, TFLite's builtin kernels'."""
+    ours: float
+    """The delegate's."""
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Shares of the peak of arithmetic that kernels reach; beyond 1 where work is saved.
+
+    Those of float32 count from the peak of float32, and so do those of 8-bit depthwise convolutions and 16-bit ones.
+    """
+
+    pointwise: Sides = Sides(0.86, 0.88)
+    """1x1 convolutions."""
+    convolution: Sides = Sides(0.93, 0.93)
+    """Larger ones, summed up plainly."""
+    winograd: float = 1.45
+    """The time of whole convolutions by Winograd's algorithm, over what the formula for their products says."""
+    depthwise: Sides = Sides(0.27, 0.34)
+    """Depthwise convolutions up to 4x4, stride 1."""
+    depthwise_strided: Sides = Sides(0.27, 0.26)
+    """The same with another stride."""
+    depthwise_5x5: Sides = Sides(0.22, 0.42)
+    """Depthwise convolutions from 25 taps on."""
+    depthwise_7x7: Sides = Sides(0.04, 0.45)
+    """Depthwise convolutions from 49 taps on."""
+    transposed: Sides = Sides(0.32, 0.8)
+    """Transposed convolutions."""
+    matmul: Sides = Sides(0.7, 0.7)
+    """Fully connected layers and products of two tensors."""
+    int8: Sides = Sides(0.4, 0.6)
+    """Convolutions and products of 8-bit integers; of the peak of int8."""
+    int8_depthwise: Sides = Sides(0.3, 0.3)
+    """Depthwise convolutions of 8-bit integers."""
+    hybrid: Sides = Sides(0.4, 0.4)
+    """Floats with int8 weights; of the peak of int8."""
+    int16: Sides = Sides(0.05, 0.05)
+    """Convolutions and products of 16-bit integers, which reference kernels do on either side."""
+
+
+@dataclass(frozen=True)
+class Functions:
+    """Work of an element of the result, in operations as cheap as an addition; it is 1 of what is not said here.
+
+    By cycles on AVX2 with XNNPACK: LOGISTIC 9.5 for 8 floats, TANH 6.5, GELU 10. Where only TFLite's builtin kernels
+    know a function, `builtin` multiplies it.
+    """
+
+    logistic: Sides = Sides(37.0, 37.0)
+    tanh: Sides = Sides(26.0, 26.0)
+    gelu: Sides = Sides(40.0, 40.0)
+    exp: Sides = Sides(24.0, 24.0)
+    elu: Sides = Sides(28.0, 28.0)
+    log: Sides = Sides(32.0, 32.0)
+    pow: Sides = Sides(80.0, 80.0)
+    sin: Sides = Sides(32.0, 32.0)
+    cos: Sides = Sides(32.0, 32.0)
+    sqrt: Sides = Sides(12.0, 12.0)
+    rsqrt: Sides = Sides(12.0, 12.0)
+    div: Sides = Sides(8.0, 8.0)
+    hard_swish: Sides = Sides(4.0, 4.0)
+    leaky_relu: Sides = Sides(2.0, 2.0)
+    prelu: Sides = Sides(3.0, 3.0)
+    squared_difference: Sides = Sides(2.0, 2.0)
+    floor_div: Sides = Sides(10.0, 10.0)
+    floor_mod: Sides = Sides(10.0, 10.0)
+    softmax: Sides = Sides(30.0, 30.0)
+    log_softmax: Sides = Sides(30.0, 30.0)
+    l2_normalization: Sides = Sides(4.0, 4.0)
+    resize_bilinear: Sides = Sides(8.0, 8.0)
+    quantize: Sides = Sides(2.0, 2.0)
+
+
+@dataclass(frozen=True)
+class Factors:
+    """What makes other arithmetic dearer than its operations are."""
+
+    tables: float = 3.0
+    """Operations that a function of one int8 number takes, which is looked up."""
+    builtin: float = 6.0
+    """How much longer arithmetic takes in TFLite's builtin kernels, most of which are scalar, than in XNNPACK's."""
+    adding: Sides = Sides(4.0, 1.0)
+    """How much longer rows are added up than the additions alone would take."""
+
+
+# Dot products of bytes bring both sides near the same limit; XNNPACK's depthwise convolutions make no use of them.
+_DOT_PRODUCTS = Shares(int8=Sides(0.7, 0.7), int8_depthwise=Sides(0.3, 0.4))
 
 
 @dataclass(frozen=True)
@@ -67,6 +165,9 @@ class Target:
     """Tensors that a region may read and write."""
     max_live: int = 16
     """Results that an elementwise region may hold at a time: about as many as there are vector registers."""
+    shares: Shares = field(default_factory=Shares)
+    functions: Functions = field(default_factory=Functions)
+    factors: Factors = field(default_factory=Factors)
 
     def level(self, bytes: float) -> int:
         """The memory that holds a working set: 0 for L1, 1 for L2, 2 for L3, 3 beyond."""
@@ -101,6 +202,7 @@ _TARGETS = (
         fallback_tap_us=0.0018,
         fallback_byte_us=0.00045,
         has_dotprod=True,
+        shares=_DOT_PRODUCTS,
     ),
     Target(
         "cortex-a53",
@@ -138,6 +240,7 @@ _TARGETS = (
         fallback_tap_us=0.0016,
         fallback_byte_us=0.0004,
         has_dotprod=True,
+        shares=_DOT_PRODUCTS,
     ),
     Target(
         "cortex-x",
@@ -157,6 +260,7 @@ _TARGETS = (
         fallback_tap_us=0.0006,
         fallback_byte_us=0.00014,
         has_dotprod=True,
+        shares=_DOT_PRODUCTS,
     ),
     Target(
         "x86-64-v3",
@@ -221,13 +325,18 @@ DEFAULT = "generic-arm64"
 
 
 def targets() -> list[Target]:
-    """All profiles, the default one first."""
+    """The built-in profiles, the default one first."""
     return list(_TARGETS)
 
 
-def target(name: str = DEFAULT) -> Target:
-    """The profile of that name. Raises UsageError when there is none."""
+def target(name: str | os.PathLike[str] = DEFAULT) -> Target:
+    """The profile of that name: a built-in one, one that was saved, or the file that a path names.
+
+    Raises UsageError when there is none, or when its file is damaged.
+    """
     for found in _TARGETS:
         if found.name == name:
             return found
-    raise UsageError(f"there is no target `{name}`; the targets are {', '.join(t.name for t in _TARGETS)}")
+    from litefuse.delegates.calibrate import profile
+
+    return profile.named(name).target
