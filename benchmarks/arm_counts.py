@@ -107,9 +107,10 @@ def run(*command: str | os.PathLike[str]) -> None:
 
 
 def build_plugin(build: Path) -> Path:
-    """The plugin."""
-    made = build / "counts.so"
-    run("gcc", "-std=c11", "-O2", "-Wall", "-Wextra", "-shared", "-fPIC", "-o", made, _HERE / "qemu/counts.c")
+    """The plugin. Put in its place when it is whole, since others may be using it."""
+    made, unfinished = build / "counts.so", build / f"counts.{os.getpid()}.so"
+    run("gcc", "-std=c11", "-O2", "-Wall", "-Wextra", "-shared", "-fPIC", "-o", unfinished, _HERE / "qemu/counts.c")
+    unfinished.replace(made)
     return made
 
 
