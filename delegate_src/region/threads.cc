@@ -2,6 +2,8 @@
 
 #include <chrono>
 
+#include "region/denormals.h"
+
 namespace litefuse {
 namespace {
 
@@ -75,6 +77,7 @@ void Threads::take_tasks(int worker) {
 }
 
 void Threads::loop(int worker) {
+  const FlushDenormals flush;  // as the thread does whose work this is
   uint32_t seen = 0;
   while (!stop_.load(std::memory_order_acquire)) {
     const auto patience = std::chrono::steady_clock::now() + kPatience;

@@ -302,7 +302,7 @@ HWY_INLINE V rough_exp_of_remainder(D d, V r) {
 }
 
 template <class D, class V>
-HWY_NOINLINE V vec_exp_of_any(D d, V x) {
+HWY_INLINE V vec_exp_of_any(D d, V x) {
   const hn::RebindToSigned<D> di;
   // e^-104 rounds to zero, e^89 to infinity.
   x = clamp_keeping_nan(d, hn::Set(d, -104.0f), hn::Set(d, 89.0f), x);
