@@ -569,5 +569,47 @@ TEST(Simd, CachesAreSane) {
   EXPECT_EQ(&sizes, &caches());
 }
 
+// In pieces of the depth, and with other weights fetched meanwhile, nothing changes.
+TEST(GemmSimd, PiecesGiveTheSameBits) {
+  for (const int32_t segments : {1, 3}) {
+    for (const int32_t columns : {5, 8, 24, 41, 64}) {
+      for (const int32_t rows : {3, 12, 25}) {
+        Product product(rows, segments, 130, columns, 3, 7);
+        for_each_target([&] {
+          const GemmKernels& kernels = gemm_kernels();
+          const Packed packed(kernels, segments * 130, columns, product.weights());
+          for (const Extra extra : kExtras) {
+            GemmCall call = product.call(packed, extra);
+            const std::vector<float> whole = product.run(kernels, call);
+            call.ahead = packed.weights();
+            const std::vector<float> fetching = product.run(kernels, call);
+            ASSERT_EQ(std::memcmp(whole.data(), fetching.data(), whole.size() * sizeof(float)), 0);
+            const auto room = static_cast<size_t>(rows * packed.layout.padded());
+            std::vector<float> memory(room + kWeightAlignment / sizeof(float), kNaN);
+            const auto address = reinterpret_cast<uintptr_t>(memory.data());
+            call.sums =
+                memory.data() + (kWeightAlignment - address % kWeightAlignment) % kWeightAlignment / sizeof(float);
+            for (const int32_t piece : {32, 65, 100, 130}) {
+              call.piece = piece;
+              const std::vector<float> got = product.run(kernels, call);
+              ASSERT_EQ(std::memcmp(whole.data(), got.data(), whole.size() * sizeof(float)), 0)
+                  << segments << " segments, " << columns << " columns, " << rows << " rows, pieces of " << piece;
+            }
+          }
+        });
+      }
+    }
+  }
+}
+
+TEST(GemmSimd, PiecesAreForWhatDoesNotStayNear) {
+  EXPECT_EQ(gemm_piece(49, 64, 64), 0);           // stays
+  EXPECT_EQ(gemm_piece(1, 1 << 20, 1 << 20), 0);  // each row is read once anyhow
+  EXPECT_EQ(gemm_piece(1 << 20, 512, 512), 0);    // no piece does
+  const int32_t piece = gemm_piece(49, 9 << 20, 3 << 20);
+  EXPECT_GE(piece, 128);
+  EXPECT_LE(piece, 512);
+}
+
 }  // namespace
 }  // namespace litefuse

@@ -41,7 +41,7 @@ constexpr int tile_rows(int vectors) {
 // Weights of this size stay in the first cache together with a few rows of A and C, and the rows are walked in blocks of
 // kRowBlock, each through all panels: then rows of A and C are touched once.
 constexpr size_t kSmallWeights = 16 * 1024;
-constexpr int kRowBlock = kVectorLanes >= 8 ? 24 : 16;
+constexpr int kRowBlock = kVectorLanes >= 8 ? 24 : 48;
 
 struct Strip {
   const float* const* a = nullptr;  // the pointers of its first row; those of the next segment are a_segment further
@@ -54,6 +54,14 @@ struct Strip {
   float* const* c = nullptr;
   const float* const* residual = nullptr;
   ptrdiff_t offset = 0;  // of the first column, for c and residual
+  // Where only a piece of the depth is computed: how many floats of the panel come before it, and the sums.
+  size_t skip = 0;
+  float* sums = nullptr;
+  ptrdiff_t sums_row = 0;
+  bool begins = true, ends = true;
+  // Weights that will be needed next, and may be far: what is fetched while this panel is computed.
+  const float* next = nullptr;
+  const float* next_end = nullptr;
   const float* slopes = nullptr;
   int32_t columns = 0;  // that are stored
   bool clamp = false;
@@ -65,6 +73,7 @@ void advance(int32_t rows, Strip* strip) {
   strip->a += rows;
   strip->c += rows;
   if (strip->residual != nullptr) strip->residual += rows;
+  if (strip->sums != nullptr) strip->sums += rows * strip->sums_row;
 }
 
 // Stores the first `count` lanes, less than all, by halves.
@@ -143,6 +152,31 @@ HWY_INLINE void multiply_lane(const V (&a)[kRows], const float* (&b)[kPanels], V
   }
 }
 
+// One row of B: multiplies element k of each row of A with it.
+template <int kRows, int kSums, int kPanels>
+HWY_INLINE void multiply(const float* const (&a)[kRows], ptrdiff_t k, const float* (&b)[kPanels],
+                         V (&sum)[kRows][kSums]) {
+  constexpr int kVectors = kSums / kPanels;
+  V row[kSums];
+  HWY_UNROLL(16)
+  for (int j = 0; j < kSums; ++j) row[j] = hn::Load(D(), b[j / kVectors] + j % kVectors * kVectorLanes);
+  HWY_UNROLL(16)
+  for (int p = 0; p < kPanels; ++p) b[p] += kVectors * kVectorLanes;
+  HWY_UNROLL(16)
+  for (int i = 0; i < kRows; ++i) {
+    const V x = hn::Set(D(), a[i][k]);
+    HWY_UNROLL(16)
+    for (int j = 0; j < kSums; ++j) sum[i][j] = hn::MulAdd(x, row[j], sum[i][j]);
+  }
+}
+
+// Fetches some lines of what will be needed next; returns what comes behind them.
+HWY_INLINE const float* fetch_ahead(const float* next, const float* end, int32_t lines) {
+  constexpr ptrdiff_t kLine = 64 / sizeof(float);
+  for (; lines > 0 && next < end; --lines, next += kLine) __builtin_prefetch(next, 0, 2);
+  return next;
+}
+
 // `tiles` tiles below one another, each of kRows rows of C and kPanels panels next to each other, which are kVectors
 // vectors wide each.
 template <int kRows, int kVectors, int kPanels>
@@ -162,6 +196,13 @@ HWY_NOINLINE void run_tiles(const Strip& strip, int32_t tiles) {
   const bool whole = strip.columns == kSums * kVectorLanes;
   const bool has_clamp = strip.clamp;
   const float* const weights = strip.weights;
+  const size_t skip = strip.skip;
+  float* sums = strip.sums;
+  const bool begins = strip.begins, ends = strip.ends;
+  // So many lines of it with every four rows of B that it is there when the tiles are done.
+  const float* next = strip.next;
+  const float* const next_end = strip.next_end;
+  const int32_t lines = (kSums * kVectorLanes / 4 + tiles - 1) / std::max(tiles, 1);
 
   for (; tiles > 0; --tiles) {
     const float* b[kPanels];
@@ -175,9 +216,16 @@ HWY_NOINLINE void run_tiles(const Strip& strip, int32_t tiles) {
       for (int i = 0; i < kRows; ++i) sum[i][j] = bias;
     }
     HWY_UNROLL(16)
-    for (int p = 0; p < kPanels; ++p) b[p] += kVectors * kVectorLanes;
+    for (int p = 0; p < kPanels; ++p) b[p] += kVectors * kVectorLanes + skip;
+    if (HWY_UNLIKELY(!begins)) {
+      HWY_UNROLL(16)
+      for (int i = 0; i < kRows; ++i) {
+        HWY_UNROLL(16)
+        for (int j = 0; j < kSums; ++j) sum[i][j] = hn::Load(d, sums + (i * kSums + j) * kVectorLanes);
+      }
+    }
 
-    if (residual != nullptr) {
+    if (residual != nullptr && ends) {
       HWY_UNROLL(16)
       for (int i = 0; i < kRows; ++i) {
         const float* row = residual[i] + offset;
@@ -201,25 +249,25 @@ HWY_NOINLINE void run_tiles(const Strip& strip, int32_t tiles) {
           multiply_lane<1>(four, b, sum);
           multiply_lane<2>(four, b, sum);
           multiply_lane<3>(four, b, sum);
+          next = fetch_ahead(next, next_end, lines);
+        }
+      } else {
+        for (; k + 4 <= length; k += 4) {
+          HWY_UNROLL(4)
+          for (ptrdiff_t u = 0; u < 4; ++u) multiply(a, k + u, b, sum);
+          next = fetch_ahead(next, next_end, lines);
         }
       }
-      HWY_UNROLL(2)
-      for (; k < length; ++k) {
-        V row[kSums];
-        HWY_UNROLL(16)
-        for (int j = 0; j < kSums; ++j) row[j] = hn::Load(d, b[j / kVectors] + j % kVectors * kVectorLanes);
-        HWY_UNROLL(16)
-        for (int p = 0; p < kPanels; ++p) b[p] += kVectors * kVectorLanes;
-        HWY_UNROLL(16)
-        for (int i = 0; i < kRows; ++i) {
-          const V x = hn::Set(d, a[i][k]);
-          HWY_UNROLL(16)
-          for (int j = 0; j < kSums; ++j) sum[i][j] = hn::MulAdd(x, row[j], sum[i][j]);
-        }
-      }
+      for (; k < length; ++k) multiply(a, k, b, sum);
     }
 
-    if (HWY_UNLIKELY(!whole)) {
+    if (HWY_UNLIKELY(!ends)) {
+      HWY_UNROLL(16)
+      for (int i = 0; i < kRows; ++i) {
+        HWY_UNROLL(16)
+        for (int j = 0; j < kSums; ++j) hn::Store(sum[i][j], d, sums + (i * kSums + j) * kVectorLanes);
+      }
+    } else if (HWY_UNLIKELY(!whole)) {
       HWY_ALIGN float buffer[kRows * kSums * kVectorLanes];
       HWY_UNROLL(16)
       for (int i = 0; i < kRows; ++i) {
@@ -271,6 +319,7 @@ HWY_NOINLINE void run_tiles(const Strip& strip, int32_t tiles) {
     a_rows += kRows;
     c_rows += kRows;
     if (residual != nullptr) residual += kRows;
+    if (sums != nullptr) sums += kRows * kSums * kVectorLanes;
   }
 }
 
@@ -295,6 +344,7 @@ void run_panel(const Strip& strip, int32_t rows) {
   if (rest == 0) return;
   Strip tail = strip;
   advance(tiles * kMost, &tail);
+  if (tiles > 0) tail.next = tail.next_end;
   if (rest > kMost) {
     const int32_t half = (rest + 1) / 2;
     tile_function<kVectors>(half, kIndices)(tail, 1);
@@ -336,13 +386,50 @@ void place(const GemmCall& call, const Panel& panel, int panels, Strip* strip) {
   strip->columns = std::min(panels * panel.vectors * kVectorLanes, call.layout->columns - panel.first);
 }
 
-// Rows that go through all panels before the next ones, so that they are read from afar once. Where weights are large
-// there are so many that half of the second cache holds them beside a panel: each block reads all weights once more.
-int32_t row_block(const GemmLayout& layout, size_t weights) {
+// Rows that go through all panels before the next ones, so that they are read from afar once. Where the second cache
+// holds the weights, which each block reads again, there are so many that a quarter of it holds them.
+int32_t row_block(const GemmCall& call, size_t weights) {
   if (weights <= kSmallWeights) return kRowBlock;
-  const size_t row = static_cast<size_t>(layout.depth) * sizeof(float);
-  const auto rows = static_cast<int32_t>(std::min<size_t>(caches().l2 / 2 / row, 1 << 20));
-  return std::max(rows / kRowBlock * kRowBlock, kRowBlock);
+  const size_t half = caches().l2 / 2, row = static_cast<size_t>(call.layout->depth) * sizeof(float);
+  if (weights > half || static_cast<size_t>(call.rows) * row <= half) return call.rows;
+  return std::max(static_cast<int32_t>(half / 2 / row) / kRowBlock * kRowBlock, kRowBlock);
+}
+
+size_t panel_floats(const GemmLayout& layout, const Panel& panel) {
+  return static_cast<size_t>(panel.vectors * kVectorLanes) * static_cast<size_t>(layout.depth + 1);
+}
+
+// All panels for one piece of the depth after the other.
+void run_pieces(const GemmCall& call, Strip strip) {
+  const GemmLayout& layout = *call.layout;
+  strip.segments = 1;
+  for (int32_t s = 0; s < call.segments; ++s) {
+    strip.a = call.a + ptrdiff_t{s} * call.rows;
+    for (int32_t k = 0; k < call.segment_length; k += call.piece) {
+      const int32_t before = s * call.segment_length + k;
+      strip.a_offset = call.a_offset + k;
+      strip.segment_length = std::min(call.piece, call.segment_length - k);
+      strip.begins = before == 0;
+      strip.ends = before + strip.segment_length == layout.depth;
+      for (int32_t i = call.first_panel; i < call.last_panel; ++i) {
+        const Panel& panel = layout.panels[static_cast<size_t>(i)];
+        place(call, panel, 1, &strip);
+        strip.sums_row = panel.vectors * kVectorLanes;
+        strip.sums = call.sums + ptrdiff_t{panel.first} * call.rows;
+        strip.skip = static_cast<size_t>(before) * static_cast<size_t>(strip.sums_row);
+        // What comes next is the same piece of the next panel, or the next piece of the first one.
+        const bool last = i + 1 == call.last_panel;
+        const Panel& following = layout.panels[static_cast<size_t>(last ? call.first_panel : i + 1)];
+        const auto width = static_cast<size_t>(following.vectors * kVectorLanes);
+        const auto from = static_cast<size_t>(before + (last ? strip.segment_length : 0));
+        const size_t length =
+            std::min(static_cast<size_t>(strip.segment_length), static_cast<size_t>(layout.depth) - from);
+        strip.next = call.weights + following.offset + (from + 1) * width;
+        strip.next_end = strip.next + length * width;
+        run_panel_of(panel.vectors, strip, call.rows);
+      }
+    }
+  }
 }
 
 void run(const GemmCall& call) {
@@ -384,14 +471,27 @@ void run(const GemmCall& call) {
     return;
   }
 
+  if (call.piece > 0) {
+    run_pieces(call, strip);
+    return;
+  }
   const size_t last = call.last_panel < static_cast<int32_t>(layout.panels.size()) ? end->offset : layout.floats;
   const size_t weights = (last - panel->offset) * sizeof(float);
-  const int32_t block = panel + 1 == end ? call.rows : row_block(layout, weights);
+  const int32_t block = panel + 1 == end ? call.rows : row_block(call, weights);
+  const bool far = call.ahead != nullptr || weights > caches().l2 / 2;
   for (int32_t row = 0; row < call.rows;) {
     const int32_t rest = call.rows - row;
     const int32_t count = rest >= 2 * block ? block : rest;
     for (const Panel* p = panel; p != end; ++p) {
       place(call, *p, 1, &strip);
+      const bool last_one = p + 1 == end;
+      const float* const following = last_one ? call.ahead : call.weights;
+      if (far && following != nullptr) {
+        strip.next = following + (last_one ? panel : p + 1)->offset;
+        strip.next_end = strip.next + panel_floats(layout, last_one ? *panel : p[1]);
+      } else {
+        strip.next = strip.next_end = nullptr;
+      }
       run_panel_of(p->vectors, strip, count);
     }
     advance(count, &strip);
@@ -511,6 +611,22 @@ namespace litefuse {
 HWY_EXPORT(gemm_table);
 
 const GemmKernels& gemm_kernels() { return *HWY_DYNAMIC_DISPATCH(gemm_table)(); }
+
+int32_t gemm_piece(int32_t rows, int32_t depth, int32_t segment_length) {
+  // Shorter ones are not worth the sums, of longer ones a panel does not stay in the first cache.
+  constexpr size_t kShortest = 128, kLongest = 512;
+  constexpr size_t kPanel = 16;  // columns
+  constexpr int32_t kFewRows = 12;
+  if (rows < kFewRows) return 0;
+  const auto floats = static_cast<size_t>(rows), length = static_cast<size_t>(segment_length);
+  const size_t room = caches().l2 / 2 / sizeof(float);
+  if ((floats + kPanel) * static_cast<size_t>(depth) <= room) return 0;
+  const size_t most = std::min(room / floats, kLongest);
+  if (most < kShortest || length < kShortest) return 0;
+  const size_t pieces = (length + most - 1) / most;
+  const auto piece = static_cast<int32_t>((length + pieces - 1) / pieces);
+  return piece < depth ? piece : 0;
+}
 
 namespace {
 

@@ -29,7 +29,15 @@ struct GemmLayout {
   int32_t lanes = 0;  // floats in a vector register
   std::vector<Panel> panels;
   size_t floats = 0;  // size of the packed weights
+
+  // Columns with those that fill the last panel.
+  int32_t padded() const { return panels.empty() ? 0 : panels.back().first + panels.back().vectors * lanes; }
 };
+
+// The piece of the depth that a product of so many rows should be computed in, or 0: where A does not stay in the second
+// cache while one panel after the other is computed, but a piece does that is worth storing the sums for. Pieces are
+// parts of a segment.
+int32_t gemm_piece(int32_t rows, int32_t depth, int32_t segment_length);
 
 // B before it is packed: element (k, n) is data[k * depth_stride + n * column_stride], float32 or float16.
 struct GemmWeights {
@@ -66,6 +74,13 @@ struct GemmCall {
   float* const* c = nullptr;  // rows pointers; column n of row m is stored at c[m] + c_offset + n
   ptrdiff_t c_offset = 0;     // for C and for the residual
   GemmEpilogue epilogue;      // slopes[n] belongs to column n
+  // Packed weights, of the same layout, that the next call will use, where these and those are too many to stay in the
+  // second cache: they are fetched meanwhile.
+  const float* ahead = nullptr;
+  // Room for rows * layout->padded() sums, and how much of the depth to go through at a time, for all columns, before
+  // the rest of it: then so much of each row of A stays near. 0 for all at once. Results are the same.
+  float* sums = nullptr;
+  int32_t piece = 0;
 };
 
 struct GemmKernels {

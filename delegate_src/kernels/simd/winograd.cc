@@ -176,8 +176,10 @@ void multiply(const WinogradLayout& layout, const float* weights, const float* t
   call.first_panel = first_panel;
   call.last_panel = last_panel;
   const GemmKernels& gemm = gemm_kernels();
+  const bool far = layout.floats * sizeof(float) > caches().l2 / 2;
   for (int32_t e = 0; e < kWinogradProducts; ++e) {
     call.weights = weights + static_cast<size_t>(e) * matrix;
+    call.ahead = far && e + 1 < kWinogradProducts ? call.weights + matrix : nullptr;
     for (int32_t row = 0; row < tiles; row += kRows) {
       const ptrdiff_t at = static_cast<ptrdiff_t>(e) * tiles + row;
       call.rows = std::min(kRows, tiles - row);

@@ -102,6 +102,8 @@ class Conv final : public Stage {
       if (matrix.weights == nullptr) return false;
       groups_.push_back(std::move(matrix));
     }
+    // Of the whole image, so that it is the same for all strips.
+    piece_ = gemm_piece(p_.y.out * p_.x.out, static_cast<int32_t>(depth), static_cast<int32_t>(depth) / segments_);
     return true;
   }
 
@@ -121,7 +123,9 @@ class Conv final : public Stage {
   }
   size_t scratch_bytes(int32_t rows) const override {
     const size_t edge = by_rows_ && !pointwise_ ? at(edges()) * at(p_.y.filter) * window_floats() * sizeof(float) : 0;
-    return aligned(at(rows) * at(p_.x.out) * at(segments_ + 2) * sizeof(void*)) + at(rows) * edge;
+    const size_t sums = piece_ > 0 ? at(p_.x.out) * at(groups_[0].layout.padded()) * sizeof(float) : 0;
+    return aligned(at(rows) * sums) + aligned(at(rows) * at(p_.x.out) * at(segments_ + 2) * sizeof(void*)) +
+           at(rows) * edge;
   }
 
   void run(const Rows* inputs, const Rows* outputs, Span rows, Share share, void* scratch) const override {
@@ -141,6 +145,11 @@ class Conv final : public Stage {
     }
     const int32_t width = p_.x.out, count = rows.size() * width;
     if (count == 0) return;
+    if (piece_ > 0) {
+      call.piece = piece_;
+      call.sums = static_cast<float*>(scratch);
+      scratch = static_cast<char*>(scratch) + aligned(at(count) * at(groups_[0].layout.padded()) * sizeof(float));
+    }
     auto** const a = static_cast<const float**>(scratch);
     auto** const c = behind(scratch, at(count) * at(segments_));
     const Rows* const residual = inputs + (p_.piece > 0 ? point_at_pieces(inputs, rows, a) : 1);
@@ -264,7 +273,8 @@ class Conv final : public Stage {
   const GemmKernels& kernels_;
   bool pointwise_, by_rows_;
   int32_t segments_;
-  Span inside_;  // outputs whose windows reach no further than the rows; all of them for pointwise convolutions
+  int32_t piece_ = 0;  // see GemmCall
+  Span inside_;        // outputs whose windows reach no further than the rows; all of them for pointwise convolutions
   std::vector<Matrix> groups_;
 };
 
