@@ -13,6 +13,7 @@ from litefuse.fusions import (
     hard_swish,
     horizontal,
     identity,
+    image_pooling,
     leaky_relu,
     matmul,
     normalization,
@@ -74,6 +75,7 @@ def rules(*, widen_fp16: bool = False) -> tuple[Rule, ...]:
         *dilation.RULES,
         *subsampling.RULES,
         *upsampling.RULES,
+        *image_pooling.RULES,
         *reshapes.RULES,
         *transposes.RULES,
     )
