@@ -220,21 +220,13 @@ double Pipeline::cost(int32_t strip) {
   clear_counts();
   const int32_t total = image(driver_).height;
   const Schedule all = schedule(Span{0, total}, strip);
-  auto memory = static_cast<double>(lay_out());
+  const auto memory = static_cast<double>(lay_out());
   double weights = 0, traffic = 0;
-  std::vector<double> read_again(streams_.size(), 0);  // bytes of outputs that are computed in place, or read here
   for (const Node& node : nodes_) {
-    if (!node.stage) continue;
-    weights += static_cast<double>(node.stage->weight_bytes());
-    for (int input : node.inputs) {
-      const size_t r = root(input);
-      if (streams_[r].place != Place::kOutput) continue;
-      traffic += 2.0 * sizeof(float) * static_cast<double>(streams_[r].image.row()) * streams_[r].image.height;
-      const double rows = std::min(node.most, streams_[r].image.height);
-      read_again[r] = std::max(read_again[r], rows * sizeof(float) * static_cast<double>(streams_[r].image.row()));
-    }
+    if (node.stage) weights += static_cast<double>(node.stage->weight_bytes());
   }
-  for (const double bytes : read_again) memory += bytes;
+  // What is computed in place in an output does not count: a matrix product that goes through its whole height, one
+  // panel after the other, is fetched ahead by the processor, and loses more by being cut than a second pass takes.
   for (const Stream& stream : streams_) {
     if (stream.place == Place::kRing) traffic += 2.0 * sizeof(float) * static_cast<double>(stream.image.elements());
   }
