@@ -17,7 +17,7 @@ void join(const std::vector<Operand>& parts, const Pieces& pieces, void* whole) 
   for (int64_t row = 0; row < pieces.outer; ++row) {
     for (size_t i = 0; i < parts.size(); ++i) {
       const size_t bytes = pieces.bytes[i];
-      if (bytes > 0) std::memcpy(to, parts[i].get<char>() + static_cast<size_t>(row) * bytes, bytes);
+      copy_run(to, parts[i].get<char>() + static_cast<size_t>(row) * bytes, bytes);
       to += bytes;
     }
   }
@@ -28,7 +28,7 @@ void separate(const void* whole, const Pieces& pieces, const std::vector<Operand
   for (int64_t row = 0; row < pieces.outer; ++row) {
     for (size_t i = 0; i < parts.size(); ++i) {
       const size_t bytes = pieces.bytes[i];
-      if (bytes > 0) std::memcpy(parts[i].mutable_get<char>() + static_cast<size_t>(row) * bytes, from, bytes);
+      copy_run(parts[i].mutable_get<char>() + static_cast<size_t>(row) * bytes, from, bytes);
       from += bytes;
     }
   }

@@ -61,7 +61,7 @@ class Gather final : public Kernel {
           // within the input is taken.
           const int64_t index = integer_at(call.inputs[1], batch * picked_ + i);
           const int64_t inside = std::min(std::max(index, int64_t{0}), length_ - 1);
-          std::memcpy(to, from + static_cast<size_t>(inside) * row_bytes_, row_bytes_);
+          copy_run(to, from + static_cast<size_t>(inside) * row_bytes_, row_bytes_);
           to += row_bytes_;
         }
         from += static_cast<size_t>(length_) * row_bytes_;

@@ -70,6 +70,9 @@ class Kernel {
 
 using MakeKernel = std::unique_ptr<Kernel> (*)();
 
+// Whether an operator only moves elements: its reference kernel is as fast as any.
+bool only_moves(Kind kind);
+
 // The reference kernel of an operator; nullptr when there is none.
 MakeKernel reference_kernel(Kind kind);
 

@@ -17,6 +17,36 @@ MakeKernel reference_kernel(Kind kind) {
   return nullptr;
 }
 
+bool only_moves(Kind kind) {
+  switch (kind) {
+    case Kind::kReshape:
+    case Kind::kSqueeze:
+    case Kind::kExpandDims:
+    case Kind::kTranspose:
+    case Kind::kPad:
+    case Kind::kPadV2:
+    case Kind::kMirrorPad:
+    case Kind::kConcatenation:
+    case Kind::kSplit:
+    case Kind::kSplitV:
+    case Kind::kSlice:
+    case Kind::kStridedSlice:
+    case Kind::kPack:
+    case Kind::kUnpack:
+    case Kind::kGather:
+    case Kind::kTile:
+    case Kind::kBroadcastTo:
+    case Kind::kDepthToSpace:
+    case Kind::kSpaceToDepth:
+    case Kind::kSpaceToBatchNd:
+    case Kind::kBatchToSpaceNd:
+    case Kind::kReverseV2:
+      return true;
+    default:
+      return false;
+  }
+}
+
 const char* name_of(Kind kind) {
   switch (kind) {
 #define LITEFUSE_KERNEL(kind, name, make) \

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/checks.h"
+#include "kernels/simd/transpose.h"
 
 namespace litefuse {
 
@@ -136,7 +137,32 @@ inline std::array<int64_t, kMaxRank> dense_strides(const Shape& shape) {
   return strides;
 }
 
-// A nest of loops that copies elements of 1, 2, 4 or 8 bytes from one strided view to another.
+// Copies bytes that are few, mostly: a call of memcpy takes longer than that.
+inline void copy_run(void* to, const void* from, size_t bytes) {
+  constexpr size_t kLong = 64;
+  auto* out = static_cast<char*>(to);
+  const auto* in = static_cast<const char*>(from);
+  // The last piece may overlap the one before it.
+  const auto pieces = [&](auto piece) {
+    constexpr size_t kSize = sizeof(piece);
+    for (size_t i = 0; i + kSize < bytes; i += kSize) std::memcpy(out + i, in + i, kSize);
+    std::memcpy(out + bytes - kSize, in + bytes - kSize, kSize);
+  };
+  if (bytes > kLong) {
+    std::memcpy(out, in, bytes);
+  } else if (bytes >= 16) {
+    pieces(std::array<char, 16>());
+  } else if (bytes >= 8) {
+    pieces(uint64_t{});
+  } else if (bytes >= 4) {
+    pieces(uint32_t{});
+  } else {
+    for (size_t i = 0; i < bytes; ++i) out[i] = in[i];
+  }
+}
+
+// A nest of loops that copies elements of 1, 2, 4 or 8 bytes from one strided view to another, which does not overlap
+// it. No two steps write the same element, so that loops may be run in any order.
 class StridedCopy {
  public:
   // Dimensions of the tensor, and as many again for kernels that split each in two.
@@ -150,7 +176,7 @@ class StridedCopy {
     output_start_ = output * element_size_;
   }
 
-  // Adds a loop inside those there are. Strides are in elements and may be zero or negative.
+  // Adds a loop inside those there are. Strides are in elements and may be zero (the output's may not) or negative.
   void add(int64_t count, int64_t input_stride, int64_t output_stride) {
     if (count == 1) return;
     if (count == 0) {
@@ -174,13 +200,13 @@ class StridedCopy {
     char* to = static_cast<char*>(output) + output_start_;
     switch (element_size_) {
       case 1:
-        return nest<uint8_t>(0, from, to);
+        return run_as<uint8_t>(from, to);
       case 2:
-        return nest<uint16_t>(0, from, to);
+        return run_as<uint16_t>(from, to);
       case 4:
-        return nest<uint32_t>(0, from, to);
+        return run_as<uint32_t>(from, to);
       default:
-        return nest<uint64_t>(0, from, to);
+        return run_as<uint64_t>(from, to);
     }
   }
 
@@ -190,25 +216,101 @@ class StridedCopy {
     int64_t input_stride = 0, output_stride = 0;  // in bytes
   };
 
+  // The loops but for up to two that are taken together.
+  struct Rest {
+    std::array<Loop, kMaxLoops> loops{};
+    int size = 0;
+  };
+
+  Rest without(int one, int other) const {
+    Rest rest;
+    for (int i = 0; i < size_; ++i) {
+      if (i != one && i != other) rest.loops[static_cast<size_t>(rest.size++)] = loop(i);
+    }
+    return rest;
+  }
+
+  const Loop& loop(int i) const { return loops_[static_cast<size_t>(i)]; }
+
   template <typename T>
-  void nest(int depth, const char* from, char* to) const {
-    if (depth + 1 >= size_) return innermost<T>(from, to);
-    const Loop& loop = loops_[static_cast<size_t>(depth)];
+  void run_as(const char* from, char* to) const {
+    constexpr int64_t kSize = sizeof(T);
+    // The loops along which the elements of the input, and those of the output, lie next to each other.
+    int in = -1, out = -1;
+    for (int i = 0; i < size_; ++i) {
+      if (loop(i).input_stride == kSize) in = i;
+      if (loop(i).output_stride == kSize) out = i;
+      if (in == i && out == i) break;
+    }
+    if (size_ == 0) {
+      std::memcpy(to, from, sizeof(T));
+    } else if (in >= 0 && in == out) {
+      const auto bytes = static_cast<size_t>(loop(in).count) * sizeof(T);
+      if (bytes == 8) return rows<8>(without(in, in), from, to);
+      if (bytes == 16) return rows<16>(without(in, in), from, to);
+      each(without(in, in), 0, from, to, [bytes](const char* x, char* y) { copy_run(y, x, bytes); });
+    } else if (in >= 0 && out >= 0) {
+      const Loop across = loop(in), down = loop(out);
+      each(without(in, out), 0, from, to, [&](const char* x, char* y) { turn<T>(across, down, x, y); });
+    } else {
+      const int inner = out >= 0 ? out : size_ - 1;
+      const Loop last = loop(inner);
+      each(without(inner, inner), 0, from, to, [&last](const char* x, char* y) { single<T>(last, x, y); });
+    }
+  }
+
+  // Calls f(from, to) for each step of the loops from number `depth` on.
+  template <typename F>
+  static void each(const Rest& rest, int depth, const char* from, char* to, const F& f) {
+    if (depth == rest.size) return f(from, to);
+    const Loop& loop = rest.loops[static_cast<size_t>(depth)];
+    if (depth + 1 == rest.size) {
+      for (int64_t i = 0; i < loop.count; ++i) f(from + i * loop.input_stride, to + i * loop.output_stride);
+      return;
+    }
     for (int64_t i = 0; i < loop.count; ++i) {
-      nest<T>(depth + 1, from + i * loop.input_stride, to + i * loop.output_stride);
+      each(rest, depth + 1, from + i * loop.input_stride, to + i * loop.output_stride, f);
+    }
+  }
+
+  template <size_t kBytes>
+  static void rows(const Rest& rest, const char* from, char* to) {
+    each(rest, 0, from, to, [](const char* x, char* y) { std::memcpy(y, x, kBytes); });
+  }
+
+  // A matrix whose elements lie next to each other along `across` in the input, and along `down` in the output.
+  template <typename T>
+  static void turn(const Loop& across, const Loop& down, const char* from, char* to) {
+    constexpr int64_t kSize = sizeof(T);
+    if constexpr (kSize == sizeof(float)) {
+      transpose_kernels().transpose(reinterpret_cast<const float*>(from), down.count, across.count,
+                                    down.input_stride / kSize, reinterpret_cast<float*>(to),
+                                    across.output_stride / kSize);
+    } else {
+      constexpr int64_t kTile = 16;
+      for (int64_t c = 0; c < across.count; c += kTile) {
+        const int64_t columns = std::min(kTile, across.count - c);
+        for (int64_t r = 0; r < down.count; r += kTile) {
+          const Loop part{std::min(kTile, down.count - r), down.input_stride, kSize};
+          for (int64_t i = c; i < c + columns; ++i) {
+            single<T>(part, from + i * kSize + r * down.input_stride, to + i * across.output_stride + r * kSize);
+          }
+        }
+      }
     }
   }
 
   template <typename T>
-  void innermost(const char* from, char* to) const {
+  static void single(const Loop& loop, const char* from, char* to) {
     constexpr int64_t kSize = sizeof(T);
-    if (size_ == 0) {
-      std::memcpy(to, from, sizeof(T));
-      return;
-    }
-    const Loop& loop = loops_[static_cast<size_t>(size_ - 1)];
-    if (loop.input_stride == kSize && loop.output_stride == kSize) {
-      std::memcpy(to, from, static_cast<size_t>(loop.count) * sizeof(T));
+    if (loop.input_stride == 0) {
+      T value;
+      std::memcpy(&value, from, sizeof(T));
+      if (loop.output_stride == kSize) {
+        for (int64_t i = 0; i < loop.count; ++i) std::memcpy(to + i * kSize, &value, sizeof(T));
+        return;
+      }
+      for (int64_t i = 0; i < loop.count; ++i) std::memcpy(to + i * loop.output_stride, &value, sizeof(T));
       return;
     }
     for (int64_t i = 0; i < loop.count; ++i) {
@@ -223,16 +325,28 @@ class StridedCopy {
   int64_t input_start_ = 0, output_start_ = 0;
 };
 
+template <typename T>
+void fill_as(char* output, int64_t count, const void* value) {
+  T element;
+  std::memcpy(&element, value, sizeof(T));
+  for (int64_t i = 0; i < count; ++i) std::memcpy(output + i * static_cast<int64_t>(sizeof(T)), &element, sizeof(T));
+}
+
 // Writes the element at `value` `count` times.
 inline void fill(void* output, int64_t count, size_t element_size, const void* value) {
   if (count == 0) return;
-  if (element_size == 1) {
-    std::memset(output, *static_cast<const unsigned char*>(value), static_cast<size_t>(count));
-    return;
+  auto* to = static_cast<char*>(output);
+  switch (element_size) {
+    case 1:
+      std::memset(to, *static_cast<const unsigned char*>(value), static_cast<size_t>(count));
+      return;
+    case 2:
+      return fill_as<uint16_t>(to, count, value);
+    case 4:
+      return fill_as<uint32_t>(to, count, value);
+    default:
+      return fill_as<uint64_t>(to, count, value);
   }
-  StridedCopy copy(element_size);
-  copy.add(count, 0, 1);
-  copy.run(value, output);
 }
 
 // Copies everything, for kernels whose output differs in shape only.

@@ -102,7 +102,7 @@ class Pad final : public Kernel {
   char* pad(size_t depth, const void* value, const char** from, char* to) const {
     if (depth == 0) {
       const auto bytes = static_cast<size_t>(inner_) * element_size_;
-      if (bytes > 0) std::memcpy(to, *from, bytes);
+      copy_run(to, *from, bytes);
       *from += bytes;
       return to + bytes;
     }

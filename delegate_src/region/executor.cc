@@ -308,7 +308,12 @@ const Shape& Executor::output_shape(size_t i) const { return shapes_[at(region_.
 
 size_t Executor::slow_operators() const {
   size_t count = 0;
-  for (const Step& step : steps_) count += step.section.pipeline == nullptr ? step.section.operators.size() : 0;
+  for (const Step& step : steps_) {
+    if (step.section.pipeline != nullptr) continue;
+    const Operator& op = region_.operators[at(step.section.operators[0])];
+    const bool moves = only_moves(op.kind) && region_.tensors[at(op.outputs[0])].type == Type::kFloat32;
+    count += moves ? 0 : step.section.operators.size();
+  }
   return count;
 }
 

@@ -21,6 +21,8 @@ P params_of(const Operator& op) {
 // Narrows a clamp to what an activation, or an operator such as RELU, is; false where it is no clamp.
 bool clamp_of(Activation activation, float* min, float* max);
 bool clamp_of(Kind kind, float* min, float* max);
+// Whether a factor is positive, and neither it nor what it is multiplied by gets out of hand.
+inline bool is_moderate(float factor) { return factor >= 0x1p-60f && factor <= 0x1p60f; }
 inline bool is_clamped(float min, float max) { return min != -kInfinity || max != kInfinity; }
 
 // An operator as a function of one operand with its parameters; false where it is none.

@@ -117,13 +117,17 @@ class Emitter {
     if (is_fixed(unit.stretches[i])) return external(t, image);
     const int64_t channels = channels_of(unit, i, shapes_[at(t)]);
     if (any_image(image)) image = phases_.images[at(unit.outputs[0])];
+    if (is_shared(unit.wants[i])) image.batch = 1;
     image.channels = static_cast<int32_t>(channels);
+    if (i < unit.strides.size() && !unit.strides[i].dense()) {
+      return pipeline_->add_input(image, number_of(&section_->inputs, t), unit.strides[i]);
+    }
     return external(t, flattened(image));
   }
 
-  int output(int32_t t) {
+  int output(int32_t t, Strides strides = {}) {
     const Image image = flattened(phases_.images[at(t)]);
-    const int stream = phases_.escapes[at(t)] ? pipeline_->add_output(image, number_of(&section_->outputs, t))
+    const int stream = phases_.escapes[at(t)] ? pipeline_->add_output(image, number_of(&section_->outputs, t), strides)
                                               : pipeline_->add_ring(image);
     streams_[at(t)] = stream;
     return stream;
@@ -175,6 +179,9 @@ class Emitter {
         break;
       case Unit::Type::kInstanceNorm:
         emit_instance_norm(unit, ins[0]);
+        break;
+      case Unit::Type::kMatmul:
+        emit_matmul(unit, ins);
         break;
       default:
         return emit_stage(unit, std::move(ins));
@@ -267,6 +274,32 @@ class Emitter {
     if (pipeline_->image(in).width > 1) each = reduced_rows(make_reduce_row_stage(unit.reduction), {in}, unit.root);
     const int out = output(unit.outputs[0]);
     pipeline_->add_stage(make_reduce_rows_stage(unit.reduction, pixels_of(in)), {each}, {out}, unit.root);
+  }
+
+  void emit_matmul(const Unit& unit, std::vector<int> ins) {
+    const MatmulParams& params = unit.matmul;
+    Image image = pipeline_->image(ins[0]);
+    if (unit.turned) {
+      std::swap(image.height, image.channels);
+      const int turned = pipeline_->add_ring(image);
+      pipeline_->add_stage(make_turn_stage(), {ins[0]}, {turned}, unit.root);
+      ins[0] = turned;
+    }
+    int factors = -1;
+    if (unit.scored) {
+      const int weights = pipeline_->add_ring(image);
+      factors = pipeline_->add_ring(Image{image.batch, image.height, 1, 1});
+      std::vector<int> scores = {ins[0]};
+      if (unit.scores.masked) scores.push_back(ins[2]);
+      pipeline_->add_stage(make_score_stage(unit.scores), std::move(scores), {weights, factors}, unit.score_root);
+      ins[0] = weights;
+    }
+    const int packed = pipeline_->add_ring(Image{image.batch, 1, 1, static_cast<int32_t>(packed_floats(params))});
+    pipeline_->add_stage(make_pack_stage(params), {ins[1]}, {packed}, unit.root);
+    const int out = output(unit.outputs[0], unit.strides.back());
+    std::vector<int> reads = {ins[0], packed};
+    if (unit.scored) reads.push_back(factors);
+    pipeline_->add_stage(make_matmul_stage(params, unit.scored), std::move(reads), {out}, unit.root);
   }
 
   void emit_instance_norm(const Unit& unit, int in) {

@@ -36,6 +36,7 @@ class Divider {
   Divider(const Region& region, const std::vector<Shape>& shapes) : region_(region), shapes_(shapes) {
     made_.images.resize(region.tensors.size());
     made_.escapes.assign(region.tensors.size(), false);
+    dense_.assign(region.tensors.size(), true);
     made_in_.assign(region.tensors.size(), -1);
   }
 
@@ -72,6 +73,7 @@ class Divider {
       made_in_[at(t)] = last();
       made_.images[at(t)] = result;
       if (unit.type == Unit::Type::kSplit) made_.images[at(t)].channels = shapes_[at(t)].last(0);
+      if (!unit.strides.empty()) dense_[at(t)] = unit.strides.back().dense();
     }
     phases.back().units.push_back(std::move(unit));
     return true;
@@ -106,10 +108,17 @@ class Divider {
     const int32_t t = unit.inputs[i];
     const Image &is = made_.images[at(t)], &wanted = unit.wants[i];
     const bool any = any_image(wanted);
+    // What does not lie row by row is there only when all of it is.
+    const bool apart = is_shared(wanted) || (i < unit.strides.size() && !unit.strides[i].dense()) || !dense_[at(t)];
+    if (is_inside(t) && apart) return false;
     if (is_fixed(unit.stretches[i])) {
       return is_inside(t) ? is.height == 1 && is.width == 1 : wanted.batch <= 1 || wanted.batch == result.batch;
     }
-    const Image& want = any ? result : wanted;
+    Image want = any ? result : wanted;
+    if (is_shared(wanted) || (!is_inside(t) && want.batch == 1)) {
+      want.batch = 1;
+      return want.pixels() * channels_of(unit, i, shapes_[at(t)]) == shapes_[at(t)].elements();
+    }
     if (is_inside(t)) {
       if (any ? !same_pixels(is, want) : is != want) return false;
     } else if (want.pixels() * channels_of(unit, i, shapes_[at(t)]) != shapes_[at(t)].elements()) {
@@ -134,7 +143,9 @@ class Divider {
     phase->flat = phase->flat_batch = true;
     for (const Unit& unit : phase->units) {
       phase->flat = phase->flat && unit.local;
-      for (const Image& want : unit.wants) phase->flat_batch = phase->flat_batch && want.batch <= 1;
+      for (const Image& want : unit.wants) {
+        phase->flat_batch = phase->flat_batch && want.batch <= 1 && !is_shared(want);
+      }
     }
     phase->flat_batch = phase->flat_batch && phase->flat;
   }
@@ -143,6 +154,7 @@ class Divider {
   const std::vector<Shape>& shapes_;
   Phases made_;
   std::vector<int32_t> made_in_;  // of tensors, the phase that computes them; -1
+  std::vector<bool> dense_;       // tensors in which images lie row by row
 };
 
 }  // namespace

@@ -28,17 +28,18 @@ constexpr int32_t kMostStrips = 512;
 
 }  // namespace
 
-int Pipeline::add_input(const Image& image, int external) {
+int Pipeline::add_input(const Image& image, int external, Strides strides) {
   Stream stream;
   stream.image = image;
   stream.place = Place::kInput;
   stream.external = external;
+  stream.strides = strides;
   streams_.push_back(std::move(stream));
   return static_cast<int>(streams_.size()) - 1;
 }
 
-int Pipeline::add_output(const Image& image, int external) {
-  const int result = add_input(image, external);
+int Pipeline::add_output(const Image& image, int external, Strides strides) {
+  const int result = add_input(image, external, strides);
   streams_.back().place = Place::kOutput;
   outputs_.push_back(result);
   driver_ = result;
@@ -300,7 +301,10 @@ Status Pipeline::plan(int threads) {
   constexpr double kWorthThreads = 100e3;
   constexpr int32_t kTallBand = 12;  // rows
   const int32_t whole = strip_;
-  if (threads > 1 && batch_ * work > kWorthThreads) {
+  by_images_ = threads > 1 && batch_ * work > kWorthThreads && (batch_ % threads == 0 || batch_ >= 4 * threads);
+  if (by_images_) {
+    divide(1, 1, whole);
+  } else if (threads > 1 && batch_ * work > kWorthThreads) {
     // Bands have rings of their own and compute their edges twice. Where that is much, or there are few rows, or weights
     // that no core's own cache holds, all work on the same rows.
     // There are more bands than workers where they are tall, so that nobody waits for a slower core.
@@ -311,7 +315,7 @@ Status Pipeline::plan(int threads) {
   } else {
     divide(1, 1, whole);
   }
-  workers_ = std::min(bands_, threads);
+  workers_ = by_images_ ? threads : std::min(bands_, threads);
   memory_bytes_ = lay_out();
   LITEFUSE_REQUIRE(memory_bytes_ <= kMaxMemory / at(workers_), "its rings are too large");
   scratch_bytes_ = memory_bytes_ * at(workers_);
@@ -380,8 +384,13 @@ Rows Pipeline::rows_of(int stream, int32_t image, const float* const* inputs, fl
   rows.far = from.place == Place::kInput && from.image.elements() * sizeof(float) > caches().l2 / 2;
   // Stages do not write to their inputs.
   float* data = from.place == Place::kInput ? const_cast<float*>(inputs[from.external]) : outputs[from.external];
-  // What has a batch of one is the same for all images.
-  if (from.image.batch > 1) data += image * rows.row * from.image.height;
+  if (!from.strides.dense()) {
+    rows.row = from.strides.row;
+    data += image / from.strides.inner_count * from.strides.outer;
+    data += image % from.strides.inner_count * from.strides.inner;
+  } else if (from.image.batch > 1) {  // what has a batch of one is the same for all images
+    data += image * rows.row * from.image.height;
+  }
   rows.base = data + first;
   return rows;
 }
@@ -427,6 +436,12 @@ void Pipeline::run(const float* const* inputs, float* const* outputs, void* scra
                    Profile* profile) const {
   const FlushDenormals flush;
   char* memory = static_cast<char*>(scratch);
+  if (by_images_) {
+    threads->run(batch_, [&](int image, int worker) {
+      run_band(schedules_[0], image, inputs, outputs, memory + memory_bytes_ * at(worker), threads, profile);
+    });
+    return;
+  }
   for (int32_t image = 0; image < batch_; ++image) {
     if (bands_ == 1) {
       run_band(schedules_[0], image, inputs, outputs, memory, threads, profile);

@@ -33,6 +33,16 @@ struct Image {
   bool operator!=(const Image& o) const { return !(*this == o); }
 };
 
+// Where the rows of images lie in a tensor whose dimensions are in another order: image i is found at
+// i / inner_count * outer + i % inner_count * inner, in floats.
+struct Strides {
+  int32_t inner_count = 1;
+  ptrdiff_t outer = 0, inner = 0;
+  ptrdiff_t row = 0;  // 0: the images lie one behind the other, as do their rows
+
+  bool dense() const { return row == 0; }
+};
+
 // Rows [begin, end).
 struct Span {
   int32_t begin = 0, end = 0;
@@ -127,8 +137,8 @@ class Stage {
 class Pipeline {
  public:
   // Streams.
-  int add_input(const Image& image, int external);   // the external tensor of this number, whole
-  int add_output(const Image& image, int external);  // computed whole
+  int add_input(const Image& image, int external, Strides strides = {});   // the external tensor of this number, whole
+  int add_output(const Image& image, int external, Strides strides = {});  // computed whole
   int add_ring(const Image& image);
   // Channels [first, first + channels) of another stream.
   int add_view(int stream, int32_t first, int32_t channels);
@@ -161,6 +171,7 @@ class Pipeline {
     Image image;
     Place place = Place::kRing;
     int external = -1;
+    Strides strides;
     int of = -1;  // the stream that it is a view of
     int32_t first = 0;
     std::vector<std::pair<int, size_t>> readers;  // node, number of the input
@@ -208,7 +219,8 @@ class Pipeline {
   int32_t forced_ = 0;
   int32_t bands_ = 1;                // of one image, each of which a worker computes with rings of its own
   int32_t shares_ = 1;               // workers that compute each call together, with the same rings
-  int32_t workers_ = 1;              // that compute bands at the same time
+  int32_t workers_ = 1;              // that compute bands, or images, at the same time
+  bool by_images_ = false;           // workers compute whole images
   std::vector<Schedule> schedules_;  // of each band
   size_t zeros_ = 0;                 // offset of the row of zeros in a worker's memory
   size_t zero_bytes_ = 0;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "region/functions.h"
@@ -60,11 +61,42 @@ class UnitFinder {
   bool is_pointwise(int32_t conv) const;
   bool windows(const Shape& in, int32_t height, int32_t width, const Conv2dParams& p, Window* y, Window* x) const;
 
+  // -- units_matmul.cc
+  // The matrices that a product reads: in which tensor they are and how they lie there, and the operators that are left
+  // out by that.
+  struct Matrix {
+    int32_t tensor = -1;
+    bool turned = false;  // rows are columns
+    Strides strides;
+    std::vector<int32_t> operators;
+  };
+  // The softmax that makes the first matrix, with what scales and masks its operand.
+  struct Scores {
+    int32_t softmax = -1;
+    int32_t tensor = -1, mask = -1;
+    ScoreParams params;
+    std::vector<int32_t> operators;
+  };
+  struct Product {
+    Matrix first, second;
+    Scores scores;
+  };
+  bool batch_matmul(int32_t i, Unit* unit);
+  void find_scores(int32_t weights, Scores* scores) const;
+  bool is_scale(int32_t i, int32_t* x, float* factor) const;
+  bool is_matmul(int32_t i) const;
+  bool is_weights(int32_t matmul) const;
+  void find_matrices();
+  Matrix matrix_of(int32_t t) const;
+  void absorb_transpose(Unit* unit);
+
   // -- units_elementwise.cc
   bool elementwise(int32_t i, Unit* unit);
   bool gate(int32_t i, Unit* unit);
   bool scale_shift(int32_t i, Unit* unit);
+  bool scaled_softmax(int32_t i, Unit* unit) const;
   void absorb_clamp(Unit* unit) const;
+  bool is_repeated(int32_t t, int32_t whole, int64_t* lead) const;
   bool operands(const std::vector<int32_t>& tensors, Unit* unit) const;
   bool is_plain_power(int32_t exponent) const;
   // How a tensor meets one of another shape; kNone also when it does not.
@@ -93,7 +125,8 @@ class UnitFinder {
   std::vector<std::vector<int32_t>> readers_;
   std::vector<int32_t> producer_;
   std::vector<bool> leaves_;
-  bool sideways_ = false;  // heights and widths change places
+  std::map<int32_t, Product> products_;  // of BATCH_MATMULs that are covered
+  bool sideways_ = false;                // heights and widths change places
 };
 
 }  // namespace litefuse

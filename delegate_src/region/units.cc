@@ -117,6 +117,7 @@ Image UnitFinder::image(int32_t t) const {
 }
 
 std::vector<Unit> UnitFinder::find() {
+  find_matrices();
   std::vector<Unit> units;
   for (size_t i = 0; i < region_.operators.size(); ++i) {
     if (taken_[i]) continue;
@@ -161,6 +162,8 @@ bool UnitFinder::cover(int32_t i, Unit* unit) {
       return fully_connected(i, unit);
     case Kind::kTransposeConv:
       return transpose_conv(i, unit);
+    case Kind::kBatchMatmul:
+      return batch_matmul(i, unit);
     case Kind::kAveragePool2d:
     case Kind::kMaxPool2d:
       return pool(i, unit);
@@ -363,12 +366,32 @@ bool UnitFinder::reduce(int32_t i, Unit* unit) const {
     return true;
   }
   if (in.rank() == 4 && count == 2 && gone[1] && gone[2]) return reduce_pixels(input, reduction, unit);
-  // All rows of a matrix.
-  if (in.rank() > 1 && in.rank() < 4 && !gone.back() && image_of(in).height == in[in.rank() - 2] && count == 1 &&
-      gone[at(in.rank() - 2)]) {
-    return reduce_pixels(input, reduction, unit);
+  // Neighbouring dimensions: as [those before, these, those behind].
+  int64_t sizes[3] = {1, 1, 1};
+  size_t part = 0;
+  for (int k = 0; k < in.rank(); ++k) {
+    if (in[k] == 1) continue;
+    if (part == 0 && gone[at(k)]) part = 1;
+    if (part == 1 && !gone[at(k)]) part = 2;
+    if (part == 2 && gone[at(k)]) return false;
+    sizes[part] *= in[k];
   }
-  return false;
+  const auto before = static_cast<int32_t>(sizes[0]), these = static_cast<int32_t>(sizes[1]);
+  const auto behind = static_cast<int32_t>(sizes[2]);
+  unit->reduction = reduction;
+  if (behind == 1) {
+    unit->type = Unit::Type::kReduceChannels;
+    unit->add_input(input, Image{1, before, 1, these});
+    unit->result = Image{1, before, 1, 1};
+    return true;
+  }
+  // Images are computed one by one, which takes longer than small ones are worth.
+  constexpr int64_t kSmall = 512;
+  if (before > 1 && sizes[1] * sizes[2] < kSmall) return false;
+  unit->type = Unit::Type::kReducePixels;
+  unit->add_input(input, Image{before, these, 1, behind});
+  unit->result = Image{before, 1, 1, behind};
+  return true;
 }
 
 bool UnitFinder::reduce_pixels(int32_t input, Reduction reduction, Unit* unit) const {

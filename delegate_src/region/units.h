@@ -33,6 +33,7 @@ struct Unit {
     kReduceChannels,
     kNorm,
     kInstanceNorm,
+    kMatmul,
     kOther  // the reference kernel of a single operator
   };
   Type type = Type::kOther;
@@ -41,6 +42,7 @@ struct Unit {
   std::vector<int32_t> inputs, outputs;  // tensors
   std::vector<Image> wants;              // for each input the image that it must be, or anything()
   std::vector<Stretch> stretches;        // of the inputs
+  std::vector<Strides> strides;          // of the inputs, and at last of the output, of those units that read others
   Image result;                          // of the outputs (of a split: of the first one)
   bool local = false;     // each pixel depends on the same pixel of the inputs only, so that any image will do
   bool inherits = false;  // the result is an image like that of the first input, with other channels
@@ -56,6 +58,11 @@ struct Unit {
   int32_t top = 0, left = 0, front = 0;
   Reduction reduction = Reduction::kSum;
   RowNorm norm = RowNorm::kSoftmax;
+  MatmulParams matmul;
+  bool turned = false;  // the first matrix of a product is given by columns
+  bool scored = false;  // it is scores, of which the softmax is multiplied; a mask is the third input
+  ScoreParams scores;
+  int32_t score_root = -1;  // the operator that gets the time of the softmax in profiles
   const float *gamma = nullptr, *beta = nullptr;
   float epsilon = 0;
 
@@ -70,7 +77,10 @@ struct Unit {
 
 // What an input wants to be where any image of the right size will do.
 inline Image anything() { return Image{0, 1, 1, 1}; }
-inline bool any_image(const Image& image) { return image.batch == 0; }
+// The same where the input is a single image, for all images of the result.
+inline Image anything_shared() { return Image{-1, 1, 1, 1}; }
+inline bool any_image(const Image& image) { return image.batch <= 0; }
+inline bool is_shared(const Image& image) { return image.batch < 0; }
 // Whether an input is the same for all pixels.
 inline bool is_fixed(Stretch stretch) { return stretch == Stretch::kChannel || stretch == Stretch::kScalar; }
 // The window of a convolution that looks at one position only.

@@ -21,10 +21,25 @@ const float* UnitFinder::slopes_of(const Operator& prelu, int32_t x) const {
   return fits ? constant(prelu.inputs[1]) : nullptr;
 }
 
+// Sets `lead` to how many images like that of a tensor another one consists of, where it is the same for all of them:
+// its first dimensions are one, and the others are those of the whole.
+bool UnitFinder::is_repeated(int32_t t, int32_t whole, int64_t* lead) const {
+  const Shape &large = shape(whole), small = shape(t).extended(std::max(shape(t).rank(), large.rank()));
+  if (small.rank() != large.rank()) return false;
+  int axis = large.rank();
+  while (axis > 0 && small[axis - 1] == large[axis - 1]) --axis;
+  *lead = 1;
+  for (int i = 0; i < axis; ++i) {
+    if (small[i] != 1) return false;
+    *lead *= large[i];
+  }
+  return axis + 1 < large.rank();
+}
+
 // Sets inputs, stretches and wanted images of an operator with one or two operands of the size of its output.
 bool UnitFinder::operands(const std::vector<int32_t>& tensors, Unit* unit) const {
   const int32_t output = unit->outputs[0];
-  const Image whole = image(output);
+  Image whole = image(output);
   for (int32_t t : tensors) {
     Image want = anything();
     Stretch stretch = Stretch::kNone;
@@ -38,9 +53,17 @@ bool UnitFinder::operands(const std::vector<int32_t>& tensors, Unit* unit) const
         // One vector of channels for each image of a batch.
         const bool images = small.rank() == 4 && large.rank() == 4 && small[0] == large[0] && small[1] == 1 &&
                             small[2] == 1 && small[3] == large[3];
-        if (!pixels && !images) return false;
-        stretch = pixels ? Stretch::kPixel : Stretch::kChannel;
-        if (images) want = Image{small[0], 1, 1, small[3]};
+        int64_t lead = 1;
+        if (pixels || images) {
+          stretch = pixels ? Stretch::kPixel : Stretch::kChannel;
+          if (images) want = Image{small[0], 1, 1, small[3]};
+        } else if (is_repeated(t, output, &lead)) {
+          want = anything_shared();
+          const auto batch = static_cast<int32_t>(lead);
+          whole = Image{batch, static_cast<int32_t>(whole.pixels() / batch), 1, whole.channels};
+        } else {
+          return false;
+        }
       } else {
         want = Image{1, 1, 1, stretch == Stretch::kScalar ? 1 : whole.channels};
       }
@@ -60,6 +83,7 @@ bool UnitFinder::operands(const std::vector<int32_t>& tensors, Unit* unit) const
 
 bool UnitFinder::elementwise(int32_t i, Unit* unit) {
   const Operator& o = op(i);
+  if (scaled_softmax(i, unit)) return true;
   if (unary_of(o, &unit->unary, &unit->a, &unit->b)) {
     unit->type = Unit::Type::kUnary;
     if (o.kind == Kind::kLogistic && gate(i, unit)) return true;
@@ -103,7 +127,39 @@ bool UnitFinder::gate(int32_t i, Unit* unit) {
   return operands({x, z}, unit);
 }
 
-// MUL and ADD by constants, then a clamp or PReLU: what batch normalisation is.
+// A multiplication by a moderate positive number, or a division by one.
+bool UnitFinder::is_scale(int32_t i, int32_t* x, float* factor) const {
+  const Operator& o = op(i);
+  const bool divides = o.kind == Kind::kDiv;
+  if ((o.kind != Kind::kMul && !divides) || !is_float(i)) return false;
+  if (params_of<ActivationParams>(o).activation != Activation::kNone) return false;
+  const bool turned = !divides && is_constant(o.inputs[0]);
+  *x = o.inputs[turned ? 1 : 0];
+  const int32_t by = o.inputs[turned ? 0 : 1];
+  if (!is_constant(by) || is_constant(*x) || elements(by) != 1 || shape(*x) != shape(o.outputs[0])) return false;
+  *factor = divides ? 1.0f / constant(by)[0] : constant(by)[0];
+  return is_moderate(*factor);
+}
+
+// A softmax of what is multiplied or divided by a number.
+bool UnitFinder::scaled_softmax(int32_t i, Unit* unit) const {
+  int32_t x = -1;
+  float factor = 1;
+  if (!is_scale(i, &x, &factor)) return false;
+  const int32_t next = only_reader(op(i).outputs[0]);
+  if (next < 0 || op(next).kind != Kind::kSoftmax || !is_float(next) || shape(x).rank() == 0) return false;
+  unit->a = factor * params_of<SoftmaxParams>(op(next)).beta;
+  if (!is_moderate(unit->a)) return false;
+  unit->type = Unit::Type::kNorm;
+  unit->norm = RowNorm::kSoftmax;
+  unit->operators = {i, next};
+  unit->outputs = op(next).outputs;
+  pixel_by_pixel(x, unit);
+  return true;
+}
+
+// MUL and ADD by constants, then a clamp or PReLU: what batch normalisation is. What is added to a product may also be
+// computed.
 bool UnitFinder::scale_shift(int32_t i, Unit* unit) {
   const Operator& first = op(i);
   if (first.kind != Kind::kMul && first.kind != Kind::kAdd) return false;
@@ -111,6 +167,14 @@ bool UnitFinder::scale_shift(int32_t i, Unit* unit) {
     const int32_t other = o.inputs[0] == data ? o.inputs[1] : o.inputs[0];
     if (other == data || !is_constant(other) || shape(o.outputs[0]) != shape(data)) return -1;
     return is_fixed(stretch_of(other, data)) ? other : -1;
+  };
+  // A tensor that stages know how to add to another one.
+  const auto addend_of = [&](const Operator& o, int32_t data) {
+    const int32_t other = o.inputs[0] == data ? o.inputs[1] : o.inputs[0];
+    if (other == data || shape(o.outputs[0]) != shape(data)) return -1;
+    Unit sum(region_, i);
+    sum.outputs = o.outputs;
+    return operands({data, other}, &sum) ? other : -1;
   };
   const int32_t x = is_constant(first.inputs[0]) ? first.inputs[1] : first.inputs[0];
   if (is_constant(x)) return false;
@@ -127,7 +191,7 @@ bool UnitFinder::scale_shift(int32_t i, Unit* unit) {
     if (scale < 0) return false;
     const int32_t next = is_clamped(min, max) ? -1 : only_reader(out);
     if (next >= 0 && op(next).kind == Kind::kAdd && is_float(next)) {
-      const int32_t added = constant_of(op(next), out);
+      const int32_t added = addend_of(op(next), out);
       if (added >= 0 && clamp_of(params_of<ActivationParams>(op(next)).activation, &min, &max)) {
         shift = added;
         take(next);

@@ -473,6 +473,57 @@ TEST(GemmSimd, PacksEveryOrderAndWidth) {
   });
 }
 
+// Packs as what is computed at run time is packed: panel by panel, rows or columns that lie apart from each other, and
+// nothing behind the last of them.
+void check_pack(const GemmKernels& kernels, int32_t depth, int32_t columns, bool by_column, int32_t step, int32_t gap) {
+  SCOPED_TRACE(testing::Message() << depth << " x " << columns << (by_column ? " by column" : " by row") << " step "
+                                  << step << " gap " << gap);
+  const int32_t inner = by_column ? depth : columns, outer = by_column ? columns : depth;
+  const int32_t stride = inner * step + gap;
+  Guarded b(static_cast<size_t>((outer - 1) * stride + (inner - 1) * step + 1));
+  Numbers(7).fill(b);
+  GemmWeights weights;
+  weights.data = b.data();
+  weights.depth_stride = by_column ? step : stride;
+  weights.column_stride = by_column ? stride : step;
+  const GemmLayout layout = kernels.layout(depth, columns);
+  const auto panels = static_cast<int32_t>(layout.panels.size());
+  std::vector<float> memory(layout.floats + kWeightAlignment / sizeof(float), kCanary);
+  float* to = memory.data();
+  while (reinterpret_cast<uintptr_t>(to) % kWeightAlignment != 0) ++to;
+  for (int32_t p = panels - 1; p >= 0; --p) {
+    kernels.pack_panels(layout, weights, p, p + 1, to);
+    const Panel& panel = layout.panels[static_cast<size_t>(p)];
+    const int32_t width = panel.vectors * layout.lanes;
+    if (panel.offset > 0) ASSERT_EQ(to[panel.offset - 1], kCanary);  // not yet
+    for (int32_t j = 0; j < width; ++j) {
+      const float* found = to + panel.offset + j;
+      ASSERT_EQ(*found, 0.0f);
+      for (int32_t k = 0; k < depth; ++k) {
+        found += width;
+        const int32_t n = panel.first + j;
+        ASSERT_EQ(*found, n < columns ? b.data()[k * weights.depth_stride + n * weights.column_stride] : 0.0f);
+      }
+    }
+  }
+}
+
+TEST(GemmSimd, PacksPanelByPanel) {
+  for_each_target([] {
+    for (const GemmKernels* kernels : {&gemm_kernels(), &gemm_reference()}) {
+      for (const int32_t depth : {1, 2, 3, 4, 7, 32, 65, 130}) {
+        for (const int32_t columns : {1, 2, 5, 8, 9, 16, 17, 24, 31, 40, 49}) {
+          for (const bool by_column : {false, true}) {
+            for (const int32_t gap : {0, 3}) check_pack(*kernels, depth, columns, by_column, 1, gap);
+            check_pack(*kernels, depth, columns, by_column, 3, 2);
+            if (testing::Test::HasFatalFailure()) return;
+          }
+        }
+      }
+    }
+  });
+}
+
 // All 65536 numbers of float16, in both orders.
 TEST(GemmSimd, WidensHalves) {
   constexpr int32_t kDepth = 256, kColumns = 256;

@@ -156,7 +156,7 @@ class Maker {
       return;
     }
     const int32_t depth = in.last(0);
-    switch (random_.below(24)) {
+    switch (random_.below(29)) {
       case 0:
       case 1:
         return convolution(x);
@@ -276,6 +276,10 @@ class Maker {
       case 15: {
         std::vector<int32_t> axes = {rank - 1};
         if (rank == 4 && random_.one_in(2)) axes = {1, 2};
+        if (random_.one_in(2)) {
+          axes = {random_.below(rank)};
+          if (axes[0] + 1 < rank && random_.one_in(2)) axes.push_back(axes[0] + 1);
+        }
         const auto count = static_cast<int32_t>(axes.size());
         const Kind kind = random_.of<Kind>({Kind::kMean, Kind::kSum, Kind::kReduceMax});
         emit(kind, {x, numbers(axes, {count})}, ReducerParams{!random_.one_in(3)});
@@ -323,6 +327,16 @@ class Maker {
       }
       case 21:
         return squeeze_and_excite(x);
+      case 23:
+      case 24:
+        return attention(x);
+      case 25:
+        return product(x);
+      case 26:
+        turned(x);
+        return;
+      case 27:
+        return moved(x);
       case 22: {
         if (rank != 4) return;
         const int32_t k = random_.between(1, 4), l = random_.one_in(4) ? random_.between(1, 4) : k;
@@ -349,6 +363,119 @@ class Maker {
         }
       }
     }
+  }
+
+  // The dimensions in another order, at random or as given.
+  bool turned(int32_t x, std::vector<int32_t> order = {}) {
+    if (order.empty()) {
+      for (int i = 0; i < shape(x).rank(); ++i) order.insert(order.begin() + random_.below(i + 1), i);
+    }
+    const auto count = static_cast<int32_t>(order.size());
+    return emit(Kind::kTranspose, {x, numbers(order, {count})});
+  }
+
+  // The same elements with other leading dimensions, or none at all.
+  bool flattened(int32_t x) {
+    const Shape in = shape(x);
+    if (in.rank() < 3) return true;
+    const auto rows = static_cast<int32_t>(in.elements() / in.last(0) / in.last(1));
+    return emit(Kind::kReshape, {x, numbers({rows, in.last(1), in.last(0)}, {3})});
+  }
+
+  // Elements of a tensor in other places.
+  void moved(int32_t x) {
+    const Shape in = shape(x);
+    const int rank = in.rank();
+    std::vector<int32_t> begin, size;
+    for (int i = 0; i < rank; ++i) {
+      begin.push_back(random_.one_in(2) ? 0 : random_.below(in[i]));
+      size.push_back(random_.one_in(2) ? -1 : random_.between(1, in[i] - begin.back()));
+    }
+    const Shape list{rank};
+    if (random_.one_in(2)) {
+      emit(Kind::kSlice, {x, numbers(begin, list), numbers(size, list)});
+    } else if (random_.one_in(2)) {
+      emit(Kind::kPack, {x, random_.one_in(2) ? x : random_.of(alive_)}, AxisParams{random_.below(rank + 1), 0});
+    } else {
+      emit(Kind::kReshape, {x, numbers({static_cast<int32_t>(in.elements())}, {1})});
+    }
+  }
+
+  void product(int32_t x) {
+    const Shape in = shape(x);
+    if (in.rank() < 2) return;
+    BatchMatmulParams p;
+    p.adj_x = random_.one_in(4);
+    p.adj_y = random_.one_in(2);
+    const int32_t depth = in.last(p.adj_x ? 1 : 0), columns = random_.between(1, 30);
+    if (random_.one_in(2)) {  // with weights, for all or for each
+      std::vector<int32_t> dims = {p.adj_y ? columns : depth, p.adj_y ? depth : columns};
+      if (random_.one_in(3)) dims.insert(dims.begin(), in.data(), in.data() + in.rank() - 2);
+      Shape second;
+      EXPECT_TRUE(second.assign(dims));
+      if (!emit(Kind::kBatchMatmul, {x, weights(second, 0.4f)}, p)) return;
+      if (random_.one_in(2))
+        emit(Kind::kAdd, {alive_.back(), weights({columns}, 1.0f)}, ActivationParams{activation()});
+      return;
+    }
+    int32_t other = random_.of(alive_);
+    if (random_.one_in(3) && shape(other).rank() > 2 && turned(other)) other = alive_.back();
+    if (emit(Kind::kBatchMatmul, {x, other}, p)) return;
+    p.adj_x = false;
+    p.adj_y = true;
+    emit(Kind::kBatchMatmul, {x, x}, p);
+  }
+
+  // Products of queries and keys, scaled and masked, and those of their softmax and values; with the heads before the
+  // tokens, or behind them.
+  void attention(int32_t x) {
+    const int rank = shape(x).rank();
+    if (rank < 2 || (rank > 2 && shape(x).last(1) > 40) || shape(x).last(0) > 40) return;
+    const bool heads = rank == 4 && !random_.one_in(3);
+    const auto part = [&](bool by_column) {
+      if (heads) return turned(x, by_column ? std::vector<int32_t>{0, 2, 3, 1} : std::vector<int32_t>{0, 2, 1, 3});
+      if (random_.one_in(2)) return emit(Kind::kTanh, {x});
+      alive_.push_back(x);
+      return true;
+    };
+    const bool by_column = heads && random_.one_in(2), flat = heads && random_.one_in(3);
+    const auto tensor = [&](bool columns) {
+      return part(columns) && (!flat || flattened(alive_.back())) ? alive_.back() : -1;
+    };
+    const int32_t queries = tensor(false), keys = tensor(by_column), values = tensor(false);
+    if (queries < 0 || keys < 0 || values < 0) return;
+    BatchMatmulParams p;
+    p.adj_y = !by_column;
+    if (!emit(Kind::kBatchMatmul, {queries, keys}, p)) return;
+    if (!random_.one_in(4)) {
+      if (random_.one_in(3)) {
+        emit(Kind::kDiv, {alive_.back(), scalar(3.0f)}, ActivationParams());
+      } else {
+        emit_either(Kind::kMul, alive_.back(), scalar(random_.one_in(4) ? -0.3f : 0.3f), ActivationParams());
+      }
+    }
+    if (random_.one_in(2)) {
+      const Shape scores = shape(alive_.back());
+      std::vector<int32_t> dims(scores.data(), scores.data() + scores.rank());
+      for (size_t i = 0; i + 2 < dims.size(); ++i) dims[i] = random_.one_in(6) ? dims[i] : 1;
+      if (random_.one_in(3)) dims[dims.size() - 2] = 1;
+      Shape mask;
+      EXPECT_TRUE(mask.assign(dims));
+      const int32_t added = weights(mask, 1.0f);
+      // Not by -inf, of which the reference kernels make a finite number.
+      for (float& value : *floats.back()) {
+        if (random_.one_in(5)) value = -1e9f;
+      }
+      emit_either(Kind::kAdd, alive_.back(), added, ActivationParams());
+    }
+    if (!emit(Kind::kSoftmax, {alive_.back()}, SoftmaxParams{1.0f})) return;
+    if (!emit(Kind::kBatchMatmul, {alive_.back(), values}, BatchMatmulParams())) return;
+    if (!heads || random_.one_in(4)) return;
+    const int32_t out = alive_.back();
+    const Shape in = shape(x);
+    if (flat && !emit(Kind::kReshape, {out, numbers({in[0], in[2], in[1], in[3]}, {4})})) return;
+    if (!turned(alive_.back(), {0, 2, 1, 3})) return;
+    if (random_.one_in(2)) emit(Kind::kReshape, {alive_.back(), numbers({in[0], in[1], in[2] * in[3]}, {3})});
   }
 
   bool emit_either(Kind kind, int32_t x, int32_t y, Params params) {

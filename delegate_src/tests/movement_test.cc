@@ -327,6 +327,69 @@ TEST(StridedCopy, CopiesElementsOfEverySize) {
   }
 }
 
+// Any nest of loops against one element at a time, with runs, turned matrices, repeated and reversed elements.
+TEST(StridedCopy, CopiesAnyView) {
+  for (int round = 0; round < 4000; ++round) {
+    Random random(static_cast<uint64_t>(round));
+    const size_t size = size_t{1} << random.below(4);
+    const int rank = 1 + random.below(5);
+    std::vector<int64_t> counts, in(static_cast<size_t>(rank)), out(static_cast<size_t>(rank));
+    for (int i = 0; i < rank; ++i) counts.push_back(1 + (random.once_in(3) ? random.below(40) : random.below(5)));
+    // Both sides are dense or have gaps, each in an order of its own.
+    const auto lay = [&](std::vector<int64_t>* strides) {
+      std::vector<size_t> order;
+      for (int i = 0; i < rank; ++i) order.insert(order.begin() + random.below(i + 1), static_cast<size_t>(i));
+      int64_t stride = random.once_in(4) ? 2 : 1;
+      for (size_t i : order) {
+        (*strides)[i] = stride;
+        stride *= counts[i] + (random.once_in(6) ? 1 : 0);
+      }
+      return stride;
+    };
+    const int64_t in_size = lay(&in), out_size = lay(&out);
+    if (in_size > 20000 || out_size > 20000) continue;
+    int64_t start = 0;
+    for (size_t i = 0; i < counts.size(); ++i) {
+      if (random.once_in(6)) {
+        start += (counts[i] - 1) * in[i];
+        in[i] = -in[i];
+      } else if (random.once_in(8)) {
+        in[i] = 0;
+      }
+    }
+    std::vector<char> from(static_cast<size_t>(in_size) * size), expected(static_cast<size_t>(out_size) * size, 7);
+    for (char& x : from) x = static_cast<char>(random.below(256));
+    std::vector<char> found = expected;
+    StridedCopy copy(size);
+    copy.start_at(start, 0);
+    for (size_t i = 0; i < counts.size(); ++i) copy.add(counts[i], in[i], out[i]);
+    copy.run(from.data(), found.data());
+    int64_t total = 1;
+    for (int64_t count : counts) total *= count;
+    for (int64_t k = 0; k < total; ++k) {
+      int64_t x = start, y = 0, rest = k;
+      for (size_t i = 0; i < counts.size(); ++i) {
+        x += rest % counts[i] * in[i];
+        y += rest % counts[i] * out[i];
+        rest /= counts[i];
+      }
+      std::memcpy(&expected[static_cast<size_t>(y) * size], &from[static_cast<size_t>(x) * size], size);
+    }
+    ASSERT_EQ(found, expected) << "round " << round;
+  }
+}
+
+TEST(CopyRun, CopiesSoManyBytes) {
+  std::vector<char> from(600);
+  for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<char>(i * 7);
+  for (size_t bytes = 0; bytes < 520; ++bytes) {
+    std::vector<char> to(bytes + 2, 'x'), expected = to;
+    std::copy_n(from.begin(), bytes, expected.begin() + 1);
+    copy_run(to.data() + 1, from.data(), bytes);
+    ASSERT_EQ(to, expected) << bytes;
+  }
+}
+
 TEST(StridedCopy, CopiesNothingAndSingleElements) {
   const int32_t from[2] = {7, 8};
   int32_t to[2] = {0, 0};

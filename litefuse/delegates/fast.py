@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from litefuse.delegates.kinds import POOLS
+from litefuse.delegates.kinds import PADS, POOLS, VIEWS
 from litefuse.delegates.network import Network
 from litefuse.graph.graph import OperatorKind
 from litefuse.schema.enums import ActivationFunctionType, TensorType
@@ -33,11 +33,20 @@ _UNARY = frozenset(
     }
 )  # fmt: skip
 _BINARY = frozenset({Op.ADD, Op.SUB, Op.MUL, Op.DIV, Op.MAXIMUM, Op.MINIMUM, Op.SQUARED_DIFFERENCE, Op.POW, Op.PRELU})
+# What only moves elements, for which the reference kernels are as fast as any.
+_MOVES = VIEWS | PADS | frozenset(
+    {
+        Op.TRANSPOSE, Op.MIRROR_PAD, Op.CONCATENATION, Op.SPLIT, Op.SPLIT_V, Op.SLICE, Op.STRIDED_SLICE, Op.PACK,
+        Op.UNPACK, Op.GATHER, Op.TILE, Op.BROADCAST_TO, Op.DEPTH_TO_SPACE, Op.SPACE_TO_DEPTH, Op.SPACE_TO_BATCH_ND,
+        Op.BATCH_TO_SPACE_ND, Op.REVERSE_V2,
+    }
+)  # fmt: skip
 _QUANTIZED = frozenset({TensorType.INT8, TensorType.UINT8, TensorType.INT16})
-# Parts that CONCATENATION and SPLIT may have.
-_MOST_PARTS = 16
 # What is counted in 32 bits.
 _MOST_ELEMENTS = 2**30
+_MOST_PACKED = 2**27
+# Reductions of single images that have fewer elements are not worth a stage.
+_FEW_REDUCED = 512
 
 Shape = tuple[int, ...]
 
@@ -71,7 +80,7 @@ def is_small(network: Network, i: int) -> bool:
 
 def kinds() -> frozenset[OperatorKind]:
     """The operators for which there are fast kernels, if not for all their shapes and attributes."""
-    return _UNARY | _BINARY | _COVERS.keys()
+    return _UNARY | _BINARY | _MOVES | _COVERS.keys()
 
 
 class _Operator:
@@ -91,6 +100,8 @@ class _Operator:
         """What to say behind the operator's name; None when there is a kernel."""
         if not any(self.elements(t) for t in self.op.outputs if t >= 0):
             return None  # there is nothing to compute
+        if self.kind in _MOVES and self.graph.is_float(self.op.outputs[0]):
+            return None
         wrong = self.not_float()
         if wrong is not None:
             name = getattr(wrong, "name", str(wrong))
@@ -129,39 +140,17 @@ class _Operator:
         fixed = all(self.is_constant(self.op.inputs[s]) for s in slots if s < len(self.op.inputs))
         return None if fixed else " with weights that are not constant"
 
-    def depthwise(self) -> str | None:
-        channels, inputs = self.shape(self.op.inputs[1])[3], self.shape(self.op.inputs[0])[3]
-        return self.linear() if channels == inputs else " with a channel multiplier"
-
-    def pad(self) -> str | None:
-        shape, paddings = self.shape(self.op.inputs[0]), self.graph.constant(self.op.inputs[1])
-        if len(shape) != 4:
-            return f" of {len(shape)} dimensions"
-        return " of batches" if paddings is None or paddings.reshape(-1)[:2].any() else None
-
-    def mirror_pad(self) -> str | None:
-        shape, paddings = self.shape(self.op.inputs[0]), self.graph.constant(self.op.inputs[1])
-        if len(shape) != 4:
-            return f" of {len(shape)} dimensions"
-        beside = paddings is None or paddings.reshape(-1)[:2].any() or paddings.reshape(-1)[6:].any()
-        return " of batches or channels" if beside else None
-
-    def concat(self) -> str | None:
-        rank = len(self.shape(self.op.outputs[0]))
-        if getattr(self.options, "axis", 0) not in (rank - 1, -1):
-            return " along another dimension than the last"
-        return None if len(self.op.inputs) <= _MOST_PARTS else f" of more than {_MOST_PARTS} parts"
-
-    def split(self) -> str | None:
-        rank, axis = len(self.shape(self.op.inputs[1])), self.graph.constant(self.op.inputs[0])
-        if axis is None or int(axis.reshape(-1)[0]) not in (rank - 1, -1):
-            return " along another dimension than the last"
-        return None if len(self.op.outputs) <= _MOST_PARTS else f" into more than {_MOST_PARTS} parts"
-
-    def view(self) -> str | None:
-        before, after = self.shape(self.op.inputs[0]), self.shape(self.op.outputs[0])
-        same = before[-1:] == after[-1:] and len(before) > 0
-        return None if same and not self.is_constant(self.op.inputs[0]) else " that changes the last dimension"
+    def matmul(self) -> str | None:
+        """Whether every matrix is multiplied by one of its own, or all by the same one."""
+        first, second = (self.shape(t) for t in self.op.inputs[:2])
+        if self.elements(self.op.inputs[1]) > _MOST_PACKED:
+            return " by a matrix of so many elements"
+        if prod(second[:-2]) == 1:
+            fits = prod(first[:-2]) == prod(self.shape(self.op.outputs[0])[:-2])
+        else:
+            rank = max(len(first), len(second))
+            fits = ((1,) * (rank - len(first)) + first)[:-2] == ((1,) * (rank - len(second)) + second)[:-2]
+        return None if fits else f" of {list(first)} by {list(second)}"
 
     def reduce(self) -> str | None:
         shape, axes = self.shape(self.op.inputs[0]), self.graph.constant(self.op.inputs[1])
@@ -169,9 +158,21 @@ class _Operator:
         if axes is None or self.is_constant(self.op.inputs[0]):
             return " of a constant"
         gone = {int(a) % rank for a in np.asarray(axes).reshape(-1)} if rank else set()
-        pixels = rank == 4 and gone == {1, 2}
-        rows = 1 < rank < 4 and gone == {rank - 2} and prod(shape[:-1]) == shape[-2]
-        return None if gone == {rank - 1} or pixels or rows else f" over dimensions {sorted(gone)} of {rank}"
+        if gone == {rank - 1} or (rank == 4 and gone == {1, 2}) or self.is_block(shape, gone):
+            return None
+        return f" over dimensions {sorted(gone)} of {rank}"
+
+    @staticmethod
+    def is_block(shape: Shape, gone: set[int]) -> bool:
+        """Whether dimensions are neighbours, but for those of one, and worth a stage."""
+        long = [i for i, size in enumerate(shape) if size != 1]
+        taken = [k for k, i in enumerate(long) if i in gone]
+        if not taken:
+            return len(shape) > 0
+        if taken[-1] - taken[0] + 1 != len(taken):
+            return False
+        before, behind = (prod(shape[i] for i in part) for part in (long[: taken[0]], long[taken[-1] + 1 :]))
+        return before == 1 or behind == 1 or prod(shape) // before >= _FEW_REDUCED
 
     def elementwise(self) -> str | None:
         if self.kind in _UNARY:
@@ -209,25 +210,23 @@ class _Operator:
         channels = small[-1:] == large[-1:] and count == large[-1]
         pixels = len(small) == len(large) and small[-1] == 1 and small[:-1] == large[:-1]
         images = len(small) == len(large) == 4 and small == (large[0], 1, 1, large[3])
-        return True if scalar or channels or pixels or images else None
+        wide = (1,) * (len(large) - len(small)) + small
+        axis = len(large)
+        while axis and wide[axis - 1 : axis] == large[axis - 1 : axis]:
+            axis -= 1
+        repeated = len(wide) == len(large) and axis + 1 < len(large) and set(wide[:axis]) <= {1}
+        return True if scalar or channels or pixels or images or repeated else None
 
 
 _COVERS: dict[OperatorKind, Callable[[_Operator], str | None]] = {
     Op.CONV_2D: _Operator.linear,
-    Op.DEPTHWISE_CONV_2D: _Operator.depthwise,
+    Op.DEPTHWISE_CONV_2D: _Operator.linear,
     Op.FULLY_CONNECTED: _Operator.linear,
     Op.TRANSPOSE_CONV: _Operator.linear,
+    Op.BATCH_MATMUL: _Operator.matmul,
     **dict.fromkeys(POOLS, _Operator.always),
     Op.RESIZE_BILINEAR: _Operator.always,
     Op.RESIZE_NEAREST_NEIGHBOR: _Operator.always,
-    Op.PAD: _Operator.pad,
-    Op.PADV2: _Operator.pad,
-    Op.MIRROR_PAD: _Operator.mirror_pad,
-    Op.CONCATENATION: _Operator.concat,
-    Op.SPLIT: _Operator.split,
-    Op.RESHAPE: _Operator.view,
-    Op.SQUEEZE: _Operator.view,
-    Op.EXPAND_DIMS: _Operator.view,
     Op.MEAN: _Operator.reduce,
     Op.SUM: _Operator.reduce,
     Op.REDUCE_MAX: _Operator.reduce,

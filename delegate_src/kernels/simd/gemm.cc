@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "kernels/simd/gemm.h"
-#include "kernels/simd/lanes-inl.h"
+#include "kernels/simd/transpose-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace litefuse {
@@ -560,10 +560,37 @@ void load_weights(const GemmWeights& weights, ptrdiff_t at, ptrdiff_t stride, in
   load_elements(from, stride, count, to);
 }
 
-void pack(const GemmLayout& layout, const GemmWeights& weights, float* to) {
+// One row of B after the other, of which the panel has `columns` columns.
+void pack_rows(const float* from, int32_t depth, ptrdiff_t stride, int vectors, int columns, float* to) {
+  const D d;
+  const int whole = columns / kVectorLanes;
+  for (int32_t k = 0; k < depth; ++k, from += stride) {
+    for (int j = 0; j < vectors; ++j, to += kVectorLanes) {
+      const int first = j * kVectorLanes;
+      hn::Store(j < whole ? hn::LoadU(d, from + first) : load_some(from + first, columns - first), d, to);
+    }
+  }
+}
+
+// One block of each column at a time, turned by way of a buffer.
+void pack_columns(const GemmWeights& weights, int32_t depth, int32_t column, int width, int columns, float* to) {
   constexpr int kMostColumns = 3 * kVectorLanes;
   constexpr int kBlock = 64;
-  for (const Panel& panel : layout.panels) {
+  float buffer[kMostColumns][kBlock];
+  for (int32_t first = 0; first < depth; first += kBlock) {
+    const int count = std::min(kBlock, depth - first);
+    for (int j = 0; j < columns; ++j) {
+      load_weights(weights, first * weights.depth_stride + (column + j) * weights.column_stride, weights.depth_stride,
+                   count, buffer[j]);
+    }
+    turn(buffer[0], columns, count, kBlock, to, width);
+    to += static_cast<ptrdiff_t>(count) * width;
+  }
+}
+
+void pack_panels(const GemmLayout& layout, const GemmWeights& weights, int32_t first, int32_t last, float* to) {
+  for (int32_t p = first; p < last; ++p) {
+    const Panel& panel = layout.panels[static_cast<size_t>(p)];
     const int width = panel.vectors * kVectorLanes;
     const int columns = std::min(width, layout.columns - panel.first);
     float* out = to + panel.offset;
@@ -571,33 +598,35 @@ void pack(const GemmLayout& layout, const GemmWeights& weights, float* to) {
       out[j] = j < columns && weights.bias != nullptr ? weights.bias[panel.first + j] : 0.0f;
     }
     out += width;
-    if (weights.column_stride == 1) {
-      for (int32_t k = 0; k < layout.depth; ++k, out += width) {
-        load_weights(weights, k * weights.depth_stride + panel.first, 1, columns, out);
-        for (int j = columns; j < width; ++j) out[j] = 0.0f;
-      }
+    if (!weights.half && weights.column_stride == 1) {
+      pack_rows(static_cast<const float*>(weights.data) + panel.first, layout.depth, weights.depth_stride,
+                panel.vectors, columns, out);
       continue;
     }
-    // A block of each column at a time, turned by way of a buffer.
-    float buffer[kMostColumns][kBlock];
-    for (int j = columns; j < width; ++j) std::fill(buffer[j], buffer[j] + kBlock, 0.0f);
-    for (int32_t first = 0; first < layout.depth; first += kBlock) {
-      const int count = std::min(kBlock, layout.depth - first);
-      for (int j = 0; j < columns; ++j) {
-        load_weights(weights, first * weights.depth_stride + (panel.first + j) * weights.column_stride,
-                     weights.depth_stride, count, buffer[j]);
+    for (int32_t k = 0; k < layout.depth && columns < width; ++k)
+      std::fill_n(out + k * width + columns, width - columns, 0.0f);
+    if (!weights.half && weights.depth_stride == 1) {
+      turn(static_cast<const float*>(weights.data) + panel.first * weights.column_stride, columns, layout.depth,
+           weights.column_stride, out, width);
+    } else if (weights.column_stride == 1) {
+      for (int32_t k = 0; k < layout.depth; ++k) {
+        load_weights(weights, k * weights.depth_stride + panel.first, 1, columns,
+                     out + static_cast<ptrdiff_t>(k) * width);
       }
-      for (int k = 0; k < count; ++k, out += width) {
-        for (int j = 0; j < width; ++j) out[j] = buffer[j][k];
-      }
+    } else {
+      pack_columns(weights, layout.depth, panel.first, width, columns, out);
     }
   }
+}
+
+void pack(const GemmLayout& layout, const GemmWeights& weights, float* to) {
+  pack_panels(layout, weights, 0, static_cast<int32_t>(layout.panels.size()), to);
 }
 
 }  // namespace
 
 const GemmKernels* gemm_table() {
-  static constexpr GemmKernels kTable = {layout, pack, run};
+  static constexpr GemmKernels kTable = {layout, pack, pack_panels, run};
   return &kTable;
 }
 
@@ -657,10 +686,12 @@ float float_of_half(uint16_t half) {
   return half >> 15 != 0 ? -size : size;
 }
 
-void reference_pack(const GemmLayout& layout, const GemmWeights& weights, float* to) {
-  std::fill(to, to + layout.floats, 0.0f);
-  for (const Panel& panel : layout.panels) {
+void reference_pack_panels(const GemmLayout& layout, const GemmWeights& weights, int32_t first, int32_t last,
+                           float* to) {
+  for (int32_t p = first; p < last; ++p) {
+    const Panel& panel = layout.panels[static_cast<size_t>(p)];
     const int32_t width = panel.vectors * layout.lanes;
+    std::fill_n(to + panel.offset, static_cast<ptrdiff_t>(width) * (layout.depth + 1), 0.0f);
     for (int32_t j = 0; j < std::min(width, layout.columns - panel.first); ++j) {
       float* out = to + panel.offset + j;
       if (weights.bias != nullptr) *out = weights.bias[panel.first + j];
@@ -672,6 +703,10 @@ void reference_pack(const GemmLayout& layout, const GemmWeights& weights, float*
       }
     }
   }
+}
+
+void reference_pack(const GemmLayout& layout, const GemmWeights& weights, float* to) {
+  reference_pack_panels(layout, weights, 0, static_cast<int32_t>(layout.panels.size()), to);
 }
 
 double reference_clamp(double x, float min, float max) { return x < min ? min : x > max ? max : x; }
@@ -712,7 +747,7 @@ void reference_run(const GemmCall& call) {
 }  // namespace
 
 const GemmKernels& gemm_reference() {
-  static constexpr GemmKernels kTable = {reference_layout, reference_pack, reference_run};
+  static constexpr GemmKernels kTable = {reference_layout, reference_pack, reference_pack_panels, reference_run};
   return kTable;
 }
 

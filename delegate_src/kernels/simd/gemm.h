@@ -88,6 +88,8 @@ struct GemmKernels {
   GemmLayout (*layout)(int32_t depth, int32_t columns);
   // Packs into `to`, which has room for layout.floats floats, aligned.
   void (*pack)(const GemmLayout& layout, const GemmWeights& weights, float* to);
+  // The same of the panels [first, last) only: what is computed at run time can be packed by several threads.
+  void (*pack_panels)(const GemmLayout& layout, const GemmWeights& weights, int32_t first, int32_t last, float* to);
   // Each column of C is summed in the order of A's row (segment by segment), beginning with the bias, by fused
   // multiply-adds where the instruction set has them. C may be its own residual.
   void (*run)(const GemmCall& call);

@@ -88,13 +88,13 @@ class Conv final : public Stage {
       GemmWeights weights;
       weights.data = element(p_.filter, g * columns * depth);
       weights.half = p_.filter.half;
-      weights.depth_stride = 1;
-      weights.column_stride = static_cast<ptrdiff_t>(depth);
+      weights.depth_stride = p_.filter.by_depth ? columns : 1;
+      weights.column_stride = p_.filter.by_depth ? 1 : static_cast<ptrdiff_t>(depth);
       weights.bias = p_.filter.bias != nullptr ? p_.filter.bias + g * columns : nullptr;
       Matrix matrix;
       matrix.layout = kernels_.layout(static_cast<int32_t>(depth), columns);
       WeightsKey key("gemm");
-      key.add(matrix.layout.lanes).add(depth).add(columns).add(weights.half);
+      key.add(matrix.layout.lanes).add(depth).add(columns).add(weights.half).add(p_.filter.by_depth);
       key.add(weights.data, at(columns * depth) * (weights.half ? 2 : 4));
       key.add(weights.bias, at(columns) * sizeof(float));
       matrix.weights =

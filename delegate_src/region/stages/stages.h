@@ -19,6 +19,7 @@ struct Filter {
   bool half = false;
   const float* bias = nullptr;
   bool by_channel = false;  // of depthwise convolutions: the filter is CHW, not HWC
+  bool by_depth = false;    // of matrix products: the filter is (depth, outputs)
 };
 
 // What is done to each sum before it is stored, see GemmEpilogue.
@@ -51,9 +52,9 @@ std::unique_ptr<Stage> make_transpose_conv_stage(const ConvStageParams& params);
 struct DepthwiseStageParams {
   Window y, x;
   int32_t channels = 0;    // of the output
-  int32_t multiplier = 1;  // outputs of each channel of the input
-  Filter filter;      // 1HWC
-  Epilogue epilogue;  // without a residual
+  int32_t multiplier = 1;  // channels of the output for each of the input
+  Filter filter;           // 1HWC
+  Epilogue epilogue;       // without a residual
 };
 std::unique_ptr<Stage> make_depthwise_stage(const DepthwiseStageParams& params);
 
@@ -73,6 +74,27 @@ std::unique_ptr<Stage> make_scale_shift_stage(const ScaleShift& params);
 // Copies rows, with `top` rows and `left` columns and `front` channels of `value` before them, and as much behind as the
 // output has room for.
 std::unique_ptr<Stage> make_pad_stage(int32_t top, int32_t left, int32_t front, const Image& input, float value);
+
+// The product of two tensors: each image of the first by that of the second.
+struct MatmulParams {
+  int32_t depth = 0, columns = 0;
+  bool by_column = false;  // whether the rows of the second image are the columns of the matrix
+};
+// Packs the second image into one row of so many floats, ...
+std::unique_ptr<Stage> make_pack_stage(const MatmulParams& params);
+int64_t packed_floats(const MatmulParams& params);
+// ... which is the second input of the product. With `factors` the third has a factor for each row of the result.
+std::unique_ptr<Stage> make_matmul_stage(const MatmulParams& params, bool factors);
+// Of attention: what scores are multiplied by and added to before their softmax.
+struct ScoreParams {
+  float scale = 1.0f, beta = 1.0f;
+  bool masked = false;
+  Stretch mask = Stretch::kNone;
+};
+// Softmax of scores, but for the last factor of each row. Inputs: scores and mask; outputs: weights and factors.
+std::unique_ptr<Stage> make_score_stage(const ScoreParams& params);
+// Turns a matrix: (height, 1, channels) -> (channels, 1, height).
+std::unique_ptr<Stage> make_turn_stage();
 
 struct PoolStageParams {
   Window y, x;
