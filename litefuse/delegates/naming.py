@@ -62,6 +62,7 @@ KINDS: dict[str, str] = {
     "elementwise": "a cluster of elementwise operators, block by block",
     "pool": "pooling with elementwise operators around it",
     "resize": "resizing with elementwise operators around it",
+    "small_network": "several of the others next to one another, all of whose data stay in the second cache",
     "movement": "transpositions, slices, concatenations and the like as a single copy",
 }
 """All kinds with what they do."""

@@ -7,7 +7,8 @@ In this order, each step taking what the ones before it left:
 3. chains of these that can be computed strip by strip;
 4. what does not pay is given up; the free rest forms clusters;
 5. what lies between regions, or beside them, and takes the delegate no longer than the stock runtime becomes regions
-   too, single operators among them: where the stock runtime has to stop and go on again it loses more than that.
+   too, single operators among them: where the stock runtime has to stop and go on again it loses more than that;
+6. small regions next to one another become one.
 
 What pays is decided by a :class:`~litefuse.delegates.cost.CostModel`. Every set that was looked at and is not a region
 is reported with its reason.
@@ -23,6 +24,7 @@ from litefuse.delegates.cost import CostModel, Eager, Roofline
 from litefuse.delegates.diamonds import add_attention, add_reductions
 from litefuse.delegates.fast import is_small, why_slow
 from litefuse.delegates.growth import Draft, Plan
+from litefuse.delegates.merging import MERGED, merge_small
 from litefuse.delegates.naming import KINDS, kind_of
 from litefuse.delegates.network import Network
 from litefuse.delegates.regions import Partition, Region
@@ -50,7 +52,7 @@ def partition(
         target: what the regions are to run on.
         disable: kinds of regions that are not wanted.
         keep: names of tensors that must stay as they are, with the operators that compute them.
-        model: where the figures come from; the roofline model of the target when None.
+        model: where the figures come from; the model of the target when None.
         slow: whether there may be operators in regions that only the delegate's reference kernels run. When None, only
             with the model Eager, and for targets without floats, which have kernels of their own for integers.
 
@@ -86,6 +88,8 @@ def partition(
     spare += _give_up(plan, disable, without, refused)
     if not slow:
         _fill(plan, disable, without, refused, spare)
+        if "small_network" not in disable:
+            merge_small(plan)
     for draft in sorted(plan.drafts.values(), key=lambda d: min(d.members)):
         result.regions.append(_region(plan, draft))
     for i, reason in enumerate(network.reasons):
@@ -201,7 +205,7 @@ def _region(plan: Plan, draft: Draft) -> Region:
     feeders = {network.position[op]: None for i in order for op in network.feeders(i)}
     operators = [network.ops[i] for i in sorted({*order, *feeders})]
     return Region(
-        kind=kind_of(network, draft.members, draft.prologue),
+        kind="small_network" if draft.stages == MERGED else kind_of(network, draft.members, draft.prologue),
         operators=operators,
         root=network.ops[draft.root],
         prologue=[network.ops[i] for i in order if i in draft.prologue],

@@ -53,17 +53,17 @@ class Shares:
     """Larger ones, summed up plainly."""
     winograd: float = 1.45
     """The time of whole convolutions by Winograd's algorithm, over what the formula for their products says."""
-    depthwise: Sides = Sides(0.27, 0.34)
+    depthwise: Sides = Sides(0.36, 0.55)
     """Depthwise convolutions up to 4x4, stride 1."""
-    depthwise_strided: Sides = Sides(0.27, 0.26)
+    depthwise_strided: Sides = Sides(0.33, 0.4)
     """The same with another stride."""
-    depthwise_5x5: Sides = Sides(0.22, 0.42)
+    depthwise_5x5: Sides = Sides(0.29, 0.57)
     """Depthwise convolutions from 25 taps on."""
-    depthwise_7x7: Sides = Sides(0.04, 0.45)
+    depthwise_7x7: Sides = Sides(0.035, 0.55)
     """Depthwise convolutions from 49 taps on."""
-    transposed: Sides = Sides(0.32, 0.8)
+    transposed: Sides = Sides(0.32, 0.85)
     """Transposed convolutions."""
-    matmul: Sides = Sides(0.7, 0.7)
+    matmul: Sides = Sides(0.7, 0.75)
     """Fully connected layers and products of two tensors."""
     int8: Sides = Sides(0.4, 0.6)
     """Convolutions and products of 8-bit integers; of the peak of int8."""
@@ -83,25 +83,25 @@ class Functions:
     know a function, `builtin` multiplies it.
     """
 
-    logistic: Sides = Sides(37.0, 37.0)
+    logistic: Sides = Sides(37.0, 29.0)
     tanh: Sides = Sides(26.0, 26.0)
-    gelu: Sides = Sides(40.0, 40.0)
-    exp: Sides = Sides(24.0, 24.0)
+    gelu: Sides = Sides(40.0, 33.0)
+    exp: Sides = Sides(31.0, 27.0)
     elu: Sides = Sides(28.0, 28.0)
     log: Sides = Sides(32.0, 32.0)
     pow: Sides = Sides(80.0, 80.0)
     sin: Sides = Sides(32.0, 32.0)
     cos: Sides = Sides(32.0, 32.0)
-    sqrt: Sides = Sides(12.0, 12.0)
-    rsqrt: Sides = Sides(12.0, 12.0)
-    div: Sides = Sides(8.0, 8.0)
+    sqrt: Sides = Sides(18.0, 20.0)
+    rsqrt: Sides = Sides(12.0, 14.0)
+    div: Sides = Sides(13.0, 14.0)
     hard_swish: Sides = Sides(4.0, 4.0)
     leaky_relu: Sides = Sides(2.0, 2.0)
     prelu: Sides = Sides(3.0, 3.0)
     squared_difference: Sides = Sides(2.0, 2.0)
     floor_div: Sides = Sides(10.0, 10.0)
     floor_mod: Sides = Sides(10.0, 10.0)
-    softmax: Sides = Sides(30.0, 30.0)
+    softmax: Sides = Sides(45.0, 45.0)
     log_softmax: Sides = Sides(30.0, 30.0)
     l2_normalization: Sides = Sides(4.0, 4.0)
     resize_bilinear: Sides = Sides(8.0, 8.0)
@@ -116,7 +116,7 @@ class Factors:
     """Operations that a function of one int8 number takes, which is looked up."""
     builtin: float = 6.0
     """How much longer arithmetic takes in TFLite's builtin kernels, most of which are scalar, than in XNNPACK's."""
-    adding: Sides = Sides(4.0, 1.0)
+    adding: Sides = Sides(4.0, 3.0)
     """How much longer rows are added up than the additions alone would take."""
 
 
