@@ -33,9 +33,9 @@ class Executor : public Executable {
   struct Reference {
     Call call;
     std::unique_ptr<Kernel> kernel;
-    bool once = false;  // all its inputs are constants, so that it is not run again
+    bool once = false;     // all its inputs are constants, so that it is not run again
     bool put_off = false;  // it has not been run at all: its output is packed from `half`
-    bool idle = false;  // its outputs have no elements, so that there is nothing to run
+    bool idle = false;     // its outputs have no elements, so that there is nothing to run
   };
   struct Step {
     Section section;
