@@ -1,6 +1,7 @@
 #include "region/strips.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <limits>
 #include <new>
@@ -25,6 +26,8 @@ constexpr double kCall = 40;  // nanoseconds of one call of a stage
 constexpr uint64_t kMaxMemory = uint64_t{1} << 34;
 // Strips of one image: what they cost besides does not count any more, and a schedule is a list of them.
 constexpr int32_t kMostStrips = 512;
+// Workers that bands are given to.
+constexpr int32_t kMostWorkers = 32;
 
 }  // namespace
 
@@ -89,24 +92,23 @@ size_t Pipeline::root(int stream, int32_t* first) const {
   return at(stream);
 }
 
-Span Pipeline::band(int task) const { return Share{task, bands_}.of(Span{0, image(driver_).height}, strip_); }
-
 // -- the schedule --------------------------------------------------------------------------------------------------
 
-Pipeline::Schedule Pipeline::schedule(Span band, int32_t strip) {
-  Schedule result;
+// Rows of an output that belong to the first `rows` of the driver's.
+int32_t Pipeline::share(int output, int32_t rows) const {
   const int32_t total = image(driver_).height;
-  // Rows of another output that belong to the first `rows` of the driver's.
-  const auto share = [&](int output, int32_t rows) {
-    if (output == driver_ || rows == total) return rows == total ? image(output).height : rows;
-    return static_cast<int32_t>(int64_t{image(output).height} * rows / total);
-  };
-  const auto needs = [&](const Node& node, size_t input, Span rows) {
-    return node.stage ? node.stage->needs(input, rows) : rows;
-  };
-  // Where each stage begins: at the first row that something behind it needs in this band.
+  if (output == driver_ || rows == total) return rows == total ? image(output).height : rows;
+  return static_cast<int32_t>(int64_t{image(output).height} * rows / total);
+}
+
+Span Pipeline::needs(const Node& node, size_t input, Span rows) {
+  return node.stage ? node.stage->needs(input, rows) : rows;
+}
+
+// Each stage begins at the first row that something behind it needs.
+std::vector<int32_t> Pipeline::begin_at(int32_t begin) const {
   std::vector<int32_t> first(streams_.size(), std::numeric_limits<int32_t>::max());
-  for (int output : outputs_) first[at(output)] = share(output, band.begin);
+  for (int output : outputs_) first[at(output)] = share(output, begin);
   std::vector<int32_t> done(nodes_.size());
   for (size_t n = nodes_.size(); n-- > 0;) {
     const Node& node = nodes_[n];
@@ -121,9 +123,15 @@ Pipeline::Schedule Pipeline::schedule(Span band, int32_t strip) {
       need = std::min(need, std::max(needs(node, i, Span{row, row + 1}).begin, 0));
     }
   }
+  return done;
+}
+
+Pipeline::Schedule Pipeline::advance(Span rows, int32_t strip, std::vector<int32_t>* state) {
+  Schedule result;
+  std::vector<int32_t>& done = *state;
   std::vector<int32_t> wanted(streams_.size()), until(nodes_.size()), low(streams_.size()), high(streams_.size());
-  for (int32_t begin = band.begin; begin < band.end; begin += strip) {
-    const int32_t end = std::min(begin + strip, band.end);
+  for (int32_t begin = rows.begin; begin < rows.end; begin += strip) {
+    const int32_t end = std::min(begin + strip, rows.end);
     std::fill(wanted.begin(), wanted.end(), 0);
     for (int output : outputs_) wanted[at(output)] = share(output, end);
     for (size_t n = nodes_.size(); n-- > 0;) {
@@ -220,7 +228,8 @@ size_t Pipeline::lay_out() {
 double Pipeline::cost(int32_t strip) {
   clear_counts();
   const int32_t total = image(driver_).height;
-  const Schedule all = schedule(Span{0, total}, strip);
+  std::vector<int32_t> done = begin_at(0);
+  const Schedule all = advance(Span{0, total}, strip, &done);
   const auto memory = static_cast<double>(lay_out());
   double weights = 0, traffic = 0;
   for (const Node& node : nodes_) {
@@ -260,7 +269,7 @@ Status Pipeline::plan(int threads) {
     }
   }
   const int32_t total = image(driver_).height;
-  shares_ = bands_ = 1;
+  shares_ = 1;
   double work = 0, weights = 0;
   for (const Node& node : nodes_) {
     if (!node.stage) continue;
@@ -286,36 +295,29 @@ Status Pipeline::plan(int threads) {
       if (time <= best * 1.01) break;
     }
   }
-  const auto divide = [&](int32_t bands, int32_t shares, int32_t strip) {
-    bands_ = bands;
-    shares_ = shares;
-    strip_ = strip;
-    clear_counts();
-    schedules_.clear();
-    for (int32_t b = 0; b < bands_; ++b) {
-      schedules_.push_back(schedule(band(b), strip_));
-      for (Task& task : schedules_.back()) task.parts = parts_of(task);
-    }
-  };
   // Below this, in multiply-adds, waking threads takes longer than they save.
   constexpr double kWorthThreads = 100e3;
-  constexpr int32_t kTallBand = 12;  // rows
   const int32_t whole = strip_;
   by_images_ = threads > 1 && batch_ * work > kWorthThreads && (batch_ % threads == 0 || batch_ >= 4 * threads);
   if (by_images_) {
     divide(1, 1, whole);
   } else if (threads > 1 && batch_ * work > kWorthThreads) {
-    // Bands have rings of their own and compute their edges twice. Where that is much, or there are few rows, or weights
-    // that no core's own cache holds, all work on the same rows.
-    // There are more bands than workers where they are tall, so that nobody waits for a slower core.
-    const int32_t bands = std::min<int32_t>(total >= 2 * kTallBand * threads ? 2 * threads : threads, total);
-    divide(bands, 1, std::min(whole, (total + bands - 1) / bands));
-    const bool suits = int64_t{total} >= 4 * threads && weights <= 2.0 * static_cast<double>(caches().l2);
-    if (!suits || !bands_are_apart() || scheduled_work() > 1.25 * work) divide(1, threads, whole);
+    // Bands have rings of their own, and edges are computed twice where another worker goes on. Where that is much, or
+    // there are few rows, or weights that no core's own cache holds, all work on the same rows.
+    // There are several bands for each worker, so that nobody waits for a slower core, of so many pixels that a product
+    // is worth while.
+    constexpr int32_t kBands = 3, kPixels = 28;
+    const int32_t width = std::max(image(driver_).width, 1);
+    const int32_t most = (total + kBands * threads - 1) / (kBands * threads);
+    const int32_t rows = std::max(std::min(whole, most), std::min((kPixels + width - 1) / width, total));
+    const int32_t bands = std::min(round_up((total + rows - 1) / rows, threads), total);
+    divide(bands, 1, std::min(whole, rows));
+    const bool suits = bands >= 2 * threads && weights <= 2.0 * static_cast<double>(caches().l2);
+    if (!suits || !bands_are_apart() || scheduled_work(threads) > 1.25 * work) divide(1, threads, whole);
   } else {
     divide(1, 1, whole);
   }
-  workers_ = by_images_ ? threads : std::min(bands_, threads);
+  workers_ = by_images_ ? threads : std::min({static_cast<int32_t>(bands_.size()), threads, kMostWorkers});
   memory_bytes_ = lay_out();
   LITEFUSE_REQUIRE(memory_bytes_ <= kMaxMemory / at(workers_), "its rings are too large");
   scratch_bytes_ = memory_bytes_ * at(workers_);
@@ -332,13 +334,42 @@ int32_t Pipeline::parts_of(const Task& task) const {
   return static_cast<int32_t>(std::min(work / kSmallest, 2.0 * shares_));
 }
 
-// Work of all bands together; what several of them need counts for each.
-double Pipeline::scheduled_work() const {
+void Pipeline::divide(int32_t bands, int32_t shares, int32_t strip) {
+  shares_ = shares;
+  strip_ = strip;
+  clear_counts();
+  bands_.clear();
+  chained_ = true;
+  std::vector<int32_t> behind = begin_at(0);
+  for (int32_t b = 0; b < bands; ++b) {
+    const Span rows = Share{b, bands}.of(Span{0, image(driver_).height});
+    std::vector<int32_t> alone = begin_at(rows.begin);
+    bands_.emplace_back();
+    bands_.back().alone = advance(rows, strip_, &alone);
+    bands_.back().behind = advance(rows, strip_, &behind);
+    for (Task& task : bands_.back().alone) task.parts = parts_of(task);
+    // What comes next has to find the same rows, whichever way this band was done.
+    chained_ = chained_ && alone == behind;
+  }
+}
+
+double Pipeline::work_of(const Schedule& schedule) const {
   double work = 0;
-  for (const Schedule& schedule : schedules_) {
-    for (const Task& task : schedule) {
-      const Node& node = nodes_[at(task.node)];
-      work += node.stage->work(image(node.outputs[0])) * task.rows.size();
+  for (const Task& task : schedule) {
+    const Node& node = nodes_[at(task.node)];
+    work += node.stage->work(image(node.outputs[0])) * task.rows.size();
+  }
+  return work;
+}
+
+// Work of all bands together, if each worker does as many, one behind the other.
+double Pipeline::scheduled_work(int32_t workers) const {
+  double work = 0;
+  const auto bands = static_cast<int32_t>(bands_.size());
+  for (int32_t w = 0; w < workers; ++w) {
+    const Span own = Share{w, workers}.of(Span{0, bands});
+    for (int32_t b = own.begin; b < own.end; ++b) {
+      work += work_of(chained_ && b > own.begin ? bands_[at(b)].behind : bands_[at(b)].alone);
     }
   }
   return work;
@@ -347,8 +378,8 @@ double Pipeline::scheduled_work() const {
 // Whether no two bands write to the same row of an output.
 bool Pipeline::bands_are_apart() const {
   std::vector<int64_t> rows(nodes_.size(), 0);
-  for (const Schedule& schedule : schedules_) {
-    for (const Task& task : schedule) rows[at(task.node)] += task.rows.size();
+  for (const Band& band : bands_) {
+    for (const Task& task : band.alone) rows[at(task.node)] += task.rows.size();
   }
   for (size_t n = 0; n < nodes_.size(); ++n) {
     for (int output : nodes_[n].outputs) {
@@ -395,8 +426,7 @@ Rows Pipeline::rows_of(int stream, int32_t image, const float* const* inputs, fl
   return rows;
 }
 
-void Pipeline::run_band(const Schedule& schedule, int32_t image, const float* const* inputs, float* const* outputs,
-                        char* memory, Threads* threads, Profile* profile) const {
+void Pipeline::prepare(int32_t image, const float* const* inputs, float* const* outputs, char* memory) const {
   std::memset(memory + zeros_, 0, zero_bytes_);
   for (const Stream& stream : streams_) {
     if (stream.place != Place::kRing || stream.left + stream.right == 0) continue;
@@ -415,6 +445,10 @@ void Pipeline::run_band(const Schedule& schedule, int32_t image, const float* co
     for (int stream : node.inputs) new (next++) Rows(rows_of(stream, image, inputs, outputs, memory));
     for (int stream : node.outputs) new (next++) Rows(rows_of(stream, image, inputs, outputs, memory));
   }
+}
+
+void Pipeline::run_tasks(const Schedule& schedule, char* memory, Threads* threads, Profile* profile) const {
+  const auto* const views = reinterpret_cast<const Rows*>(memory + views_offset_);
   for (const Task& task : schedule) {
     const Node& node = nodes_[at(task.node)];
     const Rows* const ins = views + node.first_view;
@@ -432,24 +466,97 @@ void Pipeline::run_band(const Schedule& schedule, int32_t image, const float* co
   }
 }
 
+namespace {
+
+// Bands [first, last) that a worker has before it; others may take them from behind.
+class Range {
+ public:
+  void set(int32_t first, int32_t last) { word_.store(packed(first, last), std::memory_order_release); }
+  int32_t size() const { return count(word_.load(std::memory_order_acquire)); }
+  // The first one; -1 when there is none.
+  int32_t take() {
+    uint64_t word = word_.load(std::memory_order_acquire);
+    while (count(word) > 0) {
+      if (word_.compare_exchange_weak(word, packed(first(word) + 1, last(word)), std::memory_order_acq_rel)) {
+        return first(word);
+      }
+    }
+    return -1;
+  }
+  // The second half, which becomes another's; false when there is none.
+  bool give_half(Range* to) {
+    uint64_t word = word_.load(std::memory_order_acquire);
+    while (count(word) > 0) {
+      const int32_t middle = first(word) + count(word) / 2;
+      if (word_.compare_exchange_weak(word, packed(first(word), middle), std::memory_order_acq_rel)) {
+        to->set(middle, last(word));
+        return true;
+      }
+    }
+    return false;
+  }
+
+ private:
+  static uint64_t packed(int32_t first, int32_t last) {
+    return static_cast<uint64_t>(first) << 32 | static_cast<uint64_t>(last);
+  }
+  static int32_t first(uint64_t word) { return static_cast<int32_t>(word >> 32); }
+  static int32_t last(uint64_t word) { return static_cast<int32_t>(word & 0xffffffff); }
+  static int32_t count(uint64_t word) { return last(word) - first(word); }
+
+  std::atomic<uint64_t> word_{0};
+};
+
+}  // namespace
+
+// Each worker begins with as many bands next to one another, and takes from the others when it has done them.
+void Pipeline::run_bands(int32_t image, const float* const* inputs, float* const* outputs, char* memory,
+                         Threads* threads, Profile* profile) const {
+  Range ranges[kMostWorkers];
+  for (int32_t w = 0; w < workers_; ++w) {
+    const Span own = Share{w, workers_}.of(Span{0, static_cast<int32_t>(bands_.size())});
+    ranges[w].set(own.begin, own.end);
+  }
+  threads->run(workers_, [&](int task, int worker) {
+    char* const own = memory + memory_bytes_ * at(worker);
+    prepare(image, inputs, outputs, own);
+    for (int32_t before = -2;;) {
+      int32_t b = ranges[task].take();
+      if (b < 0) {
+        Range* const fullest = std::max_element(ranges, ranges + workers_,
+                                                [](const Range& x, const Range& y) { return x.size() < y.size(); });
+        if (!fullest->give_half(&ranges[task])) {
+          if (fullest->size() <= 0) return;
+          continue;
+        }
+        continue;
+      }
+      const Band& band = bands_[at(b)];
+      run_tasks(chained_ && b == before + 1 ? band.behind : band.alone, own, threads, profile);
+      before = b;
+    }
+  });
+}
+
 void Pipeline::run(const float* const* inputs, float* const* outputs, void* scratch, Threads* threads,
                    Profile* profile) const {
   const FlushDenormals flush;
   char* memory = static_cast<char*>(scratch);
   if (by_images_) {
     threads->run(batch_, [&](int image, int worker) {
-      run_band(schedules_[0], image, inputs, outputs, memory + memory_bytes_ * at(worker), threads, profile);
+      char* const own = memory + memory_bytes_ * at(worker);
+      prepare(image, inputs, outputs, own);
+      run_tasks(bands_[0].alone, own, threads, profile);
     });
     return;
   }
   for (int32_t image = 0; image < batch_; ++image) {
-    if (bands_ == 1) {
-      run_band(schedules_[0], image, inputs, outputs, memory, threads, profile);
-      continue;
+    if (bands_.size() > 1) {
+      run_bands(image, inputs, outputs, memory, threads, profile);
+    } else {
+      prepare(image, inputs, outputs, memory);
+      run_tasks(bands_[0].alone, memory, threads, profile);
     }
-    threads->run(bands_, [&](int b, int worker) {
-      run_band(schedules_[at(b)], image, inputs, outputs, memory + memory_bytes_ * at(worker), threads, profile);
-    });
   }
 }
 

@@ -192,22 +192,36 @@ class Pipeline {
     int32_t parts = 1;  // that workers may do at the same time
   };
   using Schedule = std::vector<Task>;
+  // Some rows of one image, which a worker computes with rings of its own. If it has just done the band before, the
+  // rows that both need are still there.
+  struct Band {
+    Schedule alone, behind;
+  };
 
   size_t root(int stream, int32_t* first = nullptr) const;
   int32_t height(const Node& node) const { return image(node.outputs[0]).height; }
-  Span band(int task) const;
-  // What to do for a band of the driver's rows in strips of a height; counts kept rows and rows in a call.
-  Schedule schedule(Span band, int32_t strip);
+  int32_t share(int output, int32_t rows) const;
+  static Span needs(const Node& node, size_t input, Span rows);
+  // Rows from which all nodes have to begin, so that the driver's rows from one on can be computed.
+  std::vector<int32_t> begin_at(int32_t row) const;
+  // What to do for rows of the driver in strips of a height, where nodes have done their rows up to `done`, which is
+  // changed; counts kept rows and rows in a call.
+  Schedule advance(Span rows, int32_t strip, std::vector<int32_t>* done);
+  void divide(int32_t bands, int32_t shares, int32_t strip);
   int32_t parts_of(const Task& task) const;
   size_t row_floats(const Stream& stream) const;
   // Gives the rings their places; returns the bytes of a worker's memory.
   size_t lay_out();
   double cost(int32_t strip);
   void clear_counts();
-  double scheduled_work() const;
+  double work_of(const Schedule& schedule) const;
+  double scheduled_work(int32_t workers) const;
   bool bands_are_apart() const;
-  void run_band(const Schedule& schedule, int32_t image, const float* const* inputs, float* const* outputs,
-                char* memory, Threads* threads, Profile* profile) const;
+  // Makes the memory of a worker ready.
+  void prepare(int32_t image, const float* const* inputs, float* const* outputs, char* memory) const;
+  void run_tasks(const Schedule& schedule, char* memory, Threads* threads, Profile* profile) const;
+  void run_bands(int32_t image, const float* const* inputs, float* const* outputs, char* memory, Threads* threads,
+                 Profile* profile) const;
   Rows rows_of(int stream, int32_t image, const float* const* inputs, float* const* outputs, char* memory) const;
 
   std::vector<Stream> streams_;
@@ -217,12 +231,12 @@ class Pipeline {
   int32_t batch_ = 1;
   int32_t strip_ = 1;
   int32_t forced_ = 0;
-  int32_t bands_ = 1;                // of one image, each of which a worker computes with rings of its own
-  int32_t shares_ = 1;               // workers that compute each call together, with the same rings
-  int32_t workers_ = 1;              // that compute bands, or images, at the same time
-  bool by_images_ = false;           // workers compute whole images
-  std::vector<Schedule> schedules_;  // of each band
-  size_t zeros_ = 0;                 // offset of the row of zeros in a worker's memory
+  int32_t shares_ = 1;      // workers that compute each call together, with the same rings
+  int32_t workers_ = 1;     // that compute bands, or images, at the same time
+  bool by_images_ = false;  // workers compute whole images
+  std::vector<Band> bands_;
+  bool chained_ = true;  // whether a worker may do a band behind another one without beginning anew
+  size_t zeros_ = 0;     // offset of the row of zeros in a worker's memory
   size_t zero_bytes_ = 0;
   size_t views_offset_ = 0;  // of the Rows that stages get
   size_t stage_offset_ = 0;  // of the stages' own memory
