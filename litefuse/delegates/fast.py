@@ -1,6 +1,6 @@
 """Which operators the delegate has fast kernels for.
 
-This is what `cover` in `delegate_src/region/lowering.cc`, and what it calls, decides for operators by themselves; the
+This is what `cover` in `delegate_src/region/units.cc`, and what it calls, decides for operators by themselves; the
 functions below have the names of those there, and must say the same (`tests/test_delegates_fast.py` compares them with
 the delegate's own report). What is not covered runs in the reference kernels, which are right and slow.
 """
@@ -130,7 +130,7 @@ class _Operator:
         tensors = [t for t in (*self.op.outputs, *self.op.inputs) if t >= 0 and self.graph.is_float(t)]
         return all(0 < self.elements(t) <= _MOST_ELEMENTS for t in tensors)
 
-    # -- by kind, as in lowering.cc ------------------------------------------------------------------------------
+    # -- by kind, as in units.cc and its siblings ------------------------------------------------------------------------------
 
     def always(self) -> None:
         """Whatever the shapes."""
