@@ -130,7 +130,7 @@ class _Operator:
         tensors = [t for t in (*self.op.outputs, *self.op.inputs) if t >= 0 and self.graph.is_float(t)]
         return all(0 < self.elements(t) <= _MOST_ELEMENTS for t in tensors)
 
-    # -- by kind, as in units.cc and its siblings ------------------------------------------------------------------------------
+    # -- by kind, as in units.cc and those beside it ----------------------------------------------------------------
 
     def always(self) -> None:
         """Whatever the shapes."""
