@@ -495,7 +495,9 @@ void check_pack(const GemmKernels& kernels, int32_t depth, int32_t columns, bool
     kernels.pack_panels(layout, weights, p, p + 1, to);
     const Panel& panel = layout.panels[static_cast<size_t>(p)];
     const int32_t width = panel.vectors * layout.lanes;
-    if (panel.offset > 0) ASSERT_EQ(to[panel.offset - 1], kCanary);  // not yet
+    if (panel.offset > 0) {
+      ASSERT_EQ(to[panel.offset - 1], kCanary);  // not yet
+    }
     for (int32_t j = 0; j < width; ++j) {
       const float* found = to + panel.offset + j;
       ASSERT_EQ(*found, 0.0f);
