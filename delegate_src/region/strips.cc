@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cstring>
 #include <limits>
-#include <new>
 
 #include "kernels/simd/simd.h"
 #include "region/denormals.h"
@@ -209,13 +208,11 @@ size_t Pipeline::lay_out() {
   }
   zeros_ = offset;
   offset += aligned(zero_bytes_);
-  views_offset_ = offset;
   size_t views = 0;
   for (Node& node : nodes_) {
     node.first_view = views;
     views += node.inputs.size() + node.outputs.size();
   }
-  offset += aligned(views * sizeof(Rows));
   stage_offset_ = offset;
   stage_bytes_ = 0;
   for (const Node& node : nodes_) {
@@ -426,7 +423,8 @@ Rows Pipeline::rows_of(int stream, int32_t image, const float* const* inputs, fl
   return rows;
 }
 
-void Pipeline::prepare(int32_t image, const float* const* inputs, float* const* outputs, char* memory) const {
+std::vector<Rows> Pipeline::prepare(int32_t image, const float* const* inputs, float* const* outputs,
+                                    char* memory) const {
   std::memset(memory + zeros_, 0, zero_bytes_);
   for (const Stream& stream : streams_) {
     if (stream.place != Place::kRing || stream.left + stream.right == 0) continue;
@@ -439,19 +437,20 @@ void Pipeline::prepare(int32_t image, const float* const* inputs, float* const* 
     }
   }
   // What each stage reads and writes, one behind the other.
-  auto* const views = reinterpret_cast<Rows*>(memory + views_offset_);
-  Rows* next = views;
+  std::vector<Rows> views;
+  views.reserve(nodes_.back().first_view + nodes_.back().inputs.size() + nodes_.back().outputs.size());
   for (const Node& node : nodes_) {
-    for (int stream : node.inputs) new (next++) Rows(rows_of(stream, image, inputs, outputs, memory));
-    for (int stream : node.outputs) new (next++) Rows(rows_of(stream, image, inputs, outputs, memory));
+    for (int stream : node.inputs) views.push_back(rows_of(stream, image, inputs, outputs, memory));
+    for (int stream : node.outputs) views.push_back(rows_of(stream, image, inputs, outputs, memory));
   }
+  return views;
 }
 
-void Pipeline::run_tasks(const Schedule& schedule, char* memory, Threads* threads, Profile* profile) const {
-  const auto* const views = reinterpret_cast<const Rows*>(memory + views_offset_);
+void Pipeline::run_tasks(const Schedule& schedule, const std::vector<Rows>& views, char* memory, Threads* threads,
+                         Profile* profile) const {
   for (const Task& task : schedule) {
     const Node& node = nodes_[at(task.node)];
-    const Rows* const ins = views + node.first_view;
+    const Rows* const ins = views.data() + node.first_view;
     const Rows* const outs = ins + node.inputs.size();
     const uint64_t start = profile != nullptr ? now() : 0;
     if (task.parts > 1) {
@@ -519,7 +518,7 @@ void Pipeline::run_bands(int32_t image, const float* const* inputs, float* const
   }
   threads->run(workers_, [&](int task, int worker) {
     char* const own = memory + memory_bytes_ * at(worker);
-    prepare(image, inputs, outputs, own);
+    const std::vector<Rows> views = prepare(image, inputs, outputs, own);
     for (int32_t before = -2;;) {
       int32_t b = ranges[task].take();
       if (b < 0) {
@@ -532,7 +531,7 @@ void Pipeline::run_bands(int32_t image, const float* const* inputs, float* const
         continue;
       }
       const Band& band = bands_[at(b)];
-      run_tasks(chained_ && b == before + 1 ? band.behind : band.alone, own, threads, profile);
+      run_tasks(chained_ && b == before + 1 ? band.behind : band.alone, views, own, threads, profile);
       before = b;
     }
   });
@@ -545,8 +544,7 @@ void Pipeline::run(const float* const* inputs, float* const* outputs, void* scra
   if (by_images_) {
     threads->run(batch_, [&](int image, int worker) {
       char* const own = memory + memory_bytes_ * at(worker);
-      prepare(image, inputs, outputs, own);
-      run_tasks(bands_[0].alone, own, threads, profile);
+      run_tasks(bands_[0].alone, prepare(image, inputs, outputs, own), own, threads, profile);
     });
     return;
   }
@@ -554,8 +552,7 @@ void Pipeline::run(const float* const* inputs, float* const* outputs, void* scra
     if (bands_.size() > 1) {
       run_bands(image, inputs, outputs, memory, threads, profile);
     } else {
-      prepare(image, inputs, outputs, memory);
-      run_tasks(bands_[0].alone, memory, threads, profile);
+      run_tasks(bands_[0].alone, prepare(image, inputs, outputs, memory), memory, threads, profile);
     }
   }
 }

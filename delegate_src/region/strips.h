@@ -184,7 +184,7 @@ class Pipeline {
     std::vector<int> inputs, outputs;
     int op = -1;
     int32_t most = 0;       // rows computed in one call
-    size_t first_view = 0;  // of its inputs and outputs, in a worker's memory
+    size_t first_view = 0;  // of its inputs and outputs, among those of all
   };
   struct Task {
     int32_t node = 0;
@@ -217,9 +217,10 @@ class Pipeline {
   double work_of(const Schedule& schedule) const;
   double scheduled_work(int32_t workers) const;
   bool bands_are_apart() const;
-  // Makes the memory of a worker ready.
-  void prepare(int32_t image, const float* const* inputs, float* const* outputs, char* memory) const;
-  void run_tasks(const Schedule& schedule, char* memory, Threads* threads, Profile* profile) const;
+  // Makes the memory of a worker ready, and what stages read and write.
+  std::vector<Rows> prepare(int32_t image, const float* const* inputs, float* const* outputs, char* memory) const;
+  void run_tasks(const Schedule& schedule, const std::vector<Rows>& views, char* memory, Threads* threads,
+                 Profile* profile) const;
   void run_bands(int32_t image, const float* const* inputs, float* const* outputs, char* memory, Threads* threads,
                  Profile* profile) const;
   Rows rows_of(int stream, int32_t image, const float* const* inputs, float* const* outputs, char* memory) const;
@@ -238,7 +239,6 @@ class Pipeline {
   bool chained_ = true;  // whether a worker may do a band behind another one without beginning anew
   size_t zeros_ = 0;     // offset of the row of zeros in a worker's memory
   size_t zero_bytes_ = 0;
-  size_t views_offset_ = 0;  // of the Rows that stages get
   size_t stage_offset_ = 0;  // of the stages' own memory
   size_t stage_bytes_ = 0;
   size_t memory_bytes_ = 0;  // of one worker
