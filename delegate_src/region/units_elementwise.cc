@@ -40,6 +40,7 @@ bool UnitFinder::is_repeated(int32_t t, int32_t whole, int64_t* lead) const {
 bool UnitFinder::operands(const std::vector<int32_t>& tensors, Unit* unit) const {
   const int32_t output = unit->outputs[0];
   Image whole = image(output);
+  bool has_whole = false;
   for (int32_t t : tensors) {
     Image want = anything();
     Stretch stretch = Stretch::kNone;
@@ -67,18 +68,21 @@ bool UnitFinder::operands(const std::vector<int32_t>& tensors, Unit* unit) const
       } else {
         want = Image{1, 1, 1, stretch == Stretch::kScalar ? 1 : whole.channels};
       }
-    } else if (shape(t) != shape(output) && elements(output) > 1) {
-      // The same elements, but perhaps not in the same places.
-      const Shape wide = shape(t).extended(std::max(shape(t).rank(), shape(output).rank()));
-      if (wide != shape(output).extended(wide.rank())) return false;
+    } else {
+      has_whole = true;
+      if (shape(t) != shape(output) && elements(output) > 1) {
+        // The same elements, but perhaps not in the same places.
+        const Shape wide = shape(t).extended(std::max(shape(t).rank(), shape(output).rank()));
+        if (wide != shape(output).extended(wide.rank())) return false;
+      }
     }
     unit->add_input(t, want, stretch);
   }
   unit->result = whole;
   unit->local = true;
   unit->inherits = true;
-  // The image is that of an operand which is not stretched.
-  return std::find(unit->stretches.begin(), unit->stretches.end(), Stretch::kNone) != unit->stretches.end();
+  // The image is that of an operand which is neither stretched nor repeated.
+  return has_whole;
 }
 
 bool UnitFinder::elementwise(int32_t i, Unit* unit) {

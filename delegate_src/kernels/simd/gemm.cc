@@ -152,6 +152,19 @@ HWY_INLINE void multiply_lane(const V (&a)[kRows], const float* (&b)[kPanels], V
   }
 }
 
+// Four rows of B: each is multiplied by one lane of what a vector of each row of A has.
+template <int kRows, int kSums, int kPanels>
+HWY_INLINE void multiply_four(const float* const (&a)[kRows], ptrdiff_t k, const float* (&b)[kPanels],
+                              V (&sum)[kRows][kSums]) {
+  V four[kRows];
+  HWY_UNROLL(16)
+  for (int i = 0; i < kRows; ++i) four[i] = hn::LoadU(D(), a[i] + k);
+  multiply_lane<0>(four, b, sum);
+  multiply_lane<1>(four, b, sum);
+  multiply_lane<2>(four, b, sum);
+  multiply_lane<3>(four, b, sum);
+}
+
 // One row of B: multiplies element k of each row of A with it.
 template <int kRows, int kSums, int kPanels>
 HWY_INLINE void multiply(const float* const (&a)[kRows], ptrdiff_t k, const float* (&b)[kPanels],
@@ -241,16 +254,11 @@ HWY_NOINLINE void run_tiles(const Strip& strip, int32_t tiles) {
       for (int i = 0; i < kRows; ++i) a[i] = rows[i] + a_offset;
       ptrdiff_t k = 0;
       if constexpr (kByLane) {
-        for (; k + 4 <= length; k += 4) {
-          V four[kRows];
-          HWY_UNROLL(16)
-          for (int i = 0; i < kRows; ++i) four[i] = hn::LoadU(d, a[i] + k);
-          multiply_lane<0>(four, b, sum);
-          multiply_lane<1>(four, b, sum);
-          multiply_lane<2>(four, b, sum);
-          multiply_lane<3>(four, b, sum);
+        for (; next < next_end && k + 4 <= length; k += 4) {
+          multiply_four(a, k, b, sum);
           next = fetch_ahead(next, next_end, lines);
         }
+        for (; k + 4 <= length; k += 4) multiply_four(a, k, b, sum);
       } else {
         // Where nothing is fetched, one loop: GCC keeps more in registers than with a test in it.
         for (; next < next_end && k + 8 <= length; k += 8) {
