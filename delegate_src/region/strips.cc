@@ -337,14 +337,18 @@ void Pipeline::divide(int32_t bands, int32_t shares, int32_t strip) {
   clear_counts();
   bands_.clear();
   chained_ = true;
-  std::vector<int32_t> behind = begin_at(0);
+  std::vector<int32_t> behind;
   for (int32_t b = 0; b < bands; ++b) {
     const Span rows = Share{b, bands}.of(Span{0, image(driver_).height});
     std::vector<int32_t> alone = begin_at(rows.begin);
     bands_.emplace_back();
     bands_.back().alone = advance(rows, strip_, &alone);
-    bands_.back().behind = advance(rows, strip_, &behind);
     for (Task& task : bands_.back().alone) task.parts = parts_of(task);
+    if (b == 0) {  // which is behind nothing
+      behind = alone;
+      continue;
+    }
+    bands_.back().behind = advance(rows, strip_, &behind);
     // What comes next has to find the same rows, whichever way this band was done.
     chained_ = chained_ && alone == behind;
   }
@@ -482,17 +486,16 @@ class Range {
     }
     return -1;
   }
-  // The second half, which becomes another's; false when there is none.
-  bool give_half(Range* to) {
+  // The second half, if there is one, becomes another's.
+  void give_half(Range* to) {
     uint64_t word = word_.load(std::memory_order_acquire);
     while (count(word) > 0) {
       const int32_t middle = first(word) + count(word) / 2;
       if (word_.compare_exchange_weak(word, packed(first(word), middle), std::memory_order_acq_rel)) {
         to->set(middle, last(word));
-        return true;
+        return;
       }
     }
-    return false;
   }
 
  private:
@@ -520,14 +523,12 @@ void Pipeline::run_bands(int32_t image, const float* const* inputs, float* const
     char* const own = memory + memory_bytes_ * at(worker);
     const std::vector<Rows> views = prepare(image, inputs, outputs, own);
     for (int32_t before = -2;;) {
-      int32_t b = ranges[task].take();
+      const int32_t b = ranges[task].take();
       if (b < 0) {
         Range* const fullest = std::max_element(ranges, ranges + workers_,
                                                 [](const Range& x, const Range& y) { return x.size() < y.size(); });
-        if (!fullest->give_half(&ranges[task])) {
-          if (fullest->size() <= 0) return;
-          continue;
-        }
+        if (fullest->size() <= 0) return;
+        fullest->give_half(&ranges[task]);
         continue;
       }
       const Band& band = bands_[at(b)];

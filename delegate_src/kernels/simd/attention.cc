@@ -34,23 +34,6 @@ HWY_INLINE V load_part(const float* from, ptrdiff_t count, V fill) {
 #endif
 }
 
-template <class DT>
-HWY_INLINE void store_part(hn::Vec<DT> x, DT d, ptrdiff_t count, float* to) {
-#if HWY_TARGET != HWY_SCALAR  // where a part of one lane is nothing
-  constexpr auto kHalf = static_cast<ptrdiff_t>(hn::MaxLanes(DT())) / 2;
-  if constexpr (kHalf > 0) {
-    const hn::Half<DT> half;
-    if (count >= kHalf) {
-      hn::StoreU(hn::LowerHalf(half, x), half, to);
-      store_part(hn::UpperHalf(half, x), half, count - kHalf, to + kHalf);
-    } else {
-      store_part(hn::LowerHalf(half, x), half, count, to);
-    }
-  }
-#endif
-  (void)x, (void)d, (void)count, (void)to;
-}
-
 // e^(beta x) for x <= 0 or NaN, as a power of two: beta log2(e), in two parts whose product with x is rounded once, and
 // 2^r of |r| <= 1/2 by a polynomial.
 struct Power {

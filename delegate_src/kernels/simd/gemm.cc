@@ -76,25 +76,6 @@ void advance(int32_t rows, Strip* strip) {
   if (strip->sums != nullptr) strip->sums += rows * strip->sums_row;
 }
 
-// Stores the first `count` lanes, less than all, by halves.
-template <class DT>
-HWY_INLINE void store_some(hn::Vec<DT> x, DT d, int count, float* to) {
-#if HWY_TARGET != HWY_SCALAR  // where "some" of one lane is none
-  constexpr int kHalf = static_cast<int>(hn::MaxLanes(d)) / 2;
-  if constexpr (kHalf > 0) {
-    const hn::Half<DT> half;
-    if (count >= kHalf) {
-      hn::StoreU(hn::LowerHalf(half, x), half, to);
-      store_some(hn::UpperHalf(half, x), half, count - kHalf, to + kHalf);
-    } else {
-      store_some(hn::LowerHalf(half, x), half, count, to);
-    }
-  }
-#else
-  (void)x, (void)d, (void)count, (void)to;
-#endif
-}
-
 // Loads `count` floats, of which there may be none, or more than a vector.
 HWY_INLINE V load_some(const float* from, int count) {
   if (count >= kVectorLanes) return hn::LoadU(D(), from);
@@ -130,7 +111,7 @@ HWY_NOINLINE void finish_partial(const Strip& t, const float* sums, float* const
       if (count >= kVectorLanes) {
         hn::StoreU(x, d, to);
       } else {
-        store_some(x, d, count, to);
+        store_part(x, d, count, to);
       }
     }
   }

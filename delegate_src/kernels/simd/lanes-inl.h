@@ -77,6 +77,24 @@ HWY_INLINE V clamp(V x, V min, V max) {
   return min_or_nan(max_or_nan(x, min), max);
 }
 
+// Stores the first `count` lanes, less than all, by halves.
+template <class D>
+HWY_INLINE void store_part(hn::Vec<D> x, D d, ptrdiff_t count, float* to) {
+#if HWY_TARGET != HWY_SCALAR  // where a part of one lane is nothing
+  constexpr auto kHalf = static_cast<ptrdiff_t>(hn::MaxLanes(D())) / 2;
+  if constexpr (kHalf > 0) {
+    const hn::Half<D> half;
+    if (count >= kHalf) {
+      hn::StoreU(hn::LowerHalf(half, x), half, to);
+      store_part(hn::UpperHalf(half, x), half, count - kHalf, to + kHalf);
+    } else {
+      store_part(hn::LowerHalf(half, x), half, count, to);
+    }
+  }
+#endif
+  (void)x, (void)d, (void)count, (void)to;
+}
+
 // NOLINTNEXTLINE(google-readability-namespace-comments)
 }  // namespace HWY_NAMESPACE
 }  // namespace litefuse
