@@ -117,6 +117,52 @@ HWY_NOINLINE void finish_partial(const Strip& t, const float* sums, float* const
   }
 }
 
+// What becomes of sums before they are stored: the values of a strip's epilogue, which stay in registers or nearby.
+struct Finish {
+  explicit Finish(const Strip& strip)
+      : clamps(strip.clamp),
+        clamps_residual(strip.residual_clamp),
+        min(hn::Set(D(), strip.min)),
+        max(hn::Set(D(), strip.max)),
+        residual_min(hn::Set(D(), strip.residual_min)),
+        residual_max(hn::Set(D(), strip.residual_max)) {}
+  const bool clamps, clamps_residual;
+  const V min, max, residual_min, residual_max;
+};
+
+// The epilogue of a tile. Slopes are those of its columns; of the rows that are added, `offset` is the first element.
+template <int kRows, int kSums>
+HWY_INLINE void finish(const Finish& how, const float* slopes, const float* const* residual, ptrdiff_t offset,
+                       V (&sum)[kRows][kSums]) {
+  if (how.clamps) {
+    HWY_UNROLL(16)
+    for (int i = 0; i < kRows; ++i) {
+      HWY_UNROLL(16)
+      for (int j = 0; j < kSums; ++j) sum[i][j] = clamp(sum[i][j], how.min, how.max);
+    }
+  } else if (slopes != nullptr) {
+    HWY_UNROLL(16)
+    for (int j = 0; j < kSums; ++j) {
+      const V slope = hn::LoadU(D(), slopes + j * kVectorLanes);
+      HWY_UNROLL(16)
+      for (int i = 0; i < kRows; ++i) sum[i][j] = prelu(slope, sum[i][j]);
+    }
+  }
+  if (residual == nullptr) return;
+  HWY_UNROLL(16)
+  for (int i = 0; i < kRows; ++i) {
+    const float* row = residual[i] + offset;
+    HWY_UNROLL(16)
+    for (int j = 0; j < kSums; ++j) sum[i][j] = hn::Add(sum[i][j], hn::LoadU(D(), row + j * kVectorLanes));
+  }
+  if (!how.clamps_residual) return;
+  HWY_UNROLL(16)
+  for (int i = 0; i < kRows; ++i) {
+    HWY_UNROLL(16)
+    for (int j = 0; j < kSums; ++j) sum[i][j] = clamp(sum[i][j], how.residual_min, how.residual_max);
+  }
+}
+
 // One row of B: multiplies lane kLane of each a[i] with it.
 template <int kLane, int kRows, int kSums, int kPanels>
 HWY_INLINE void multiply_lane(const V (&a)[kRows], const float* (&b)[kPanels], V (&sum)[kRows][kSums]) {
@@ -188,7 +234,7 @@ HWY_NOINLINE void run_tiles(const Strip& strip, int32_t tiles) {
   const ptrdiff_t length = strip.segment_length;
   const int32_t segments = strip.segments;
   const bool whole = strip.columns == kSums * kVectorLanes;
-  const bool has_clamp = strip.clamp;
+  const Finish how(strip);
   const float* const weights = strip.weights;
   const size_t skip = strip.skip;
   float* sums = strip.sums;
@@ -268,39 +314,7 @@ HWY_NOINLINE void run_tiles(const Strip& strip, int32_t tiles) {
       }
       finish_partial(strip, buffer, c_rows, residual, kRows, kSums);
     } else {
-      if (has_clamp) {
-        const V min = hn::Set(d, strip.min);
-        const V max = hn::Set(d, strip.max);
-        HWY_UNROLL(16)
-        for (int i = 0; i < kRows; ++i) {
-          HWY_UNROLL(16)
-          for (int j = 0; j < kSums; ++j) sum[i][j] = clamp(sum[i][j], min, max);
-        }
-      } else if (slopes != nullptr) {
-        HWY_UNROLL(16)
-        for (int j = 0; j < kSums; ++j) {
-          const V slope = hn::LoadU(d, slopes + j * kVectorLanes);
-          HWY_UNROLL(16)
-          for (int i = 0; i < kRows; ++i) sum[i][j] = prelu(slope, sum[i][j]);
-        }
-      }
-      if (residual != nullptr) {
-        HWY_UNROLL(16)
-        for (int i = 0; i < kRows; ++i) {
-          const float* row = residual[i] + offset;
-          HWY_UNROLL(16)
-          for (int j = 0; j < kSums; ++j) sum[i][j] = hn::Add(sum[i][j], hn::LoadU(d, row + j * kVectorLanes));
-        }
-        if (strip.residual_clamp) {
-          const V min = hn::Set(d, strip.residual_min);
-          const V max = hn::Set(d, strip.residual_max);
-          HWY_UNROLL(16)
-          for (int i = 0; i < kRows; ++i) {
-            HWY_UNROLL(16)
-            for (int j = 0; j < kSums; ++j) sum[i][j] = clamp(sum[i][j], min, max);
-          }
-        }
-      }
+      finish(how, slopes, residual, offset, sum);
       HWY_UNROLL(16)
       for (int i = 0; i < kRows; ++i) {
         float* row = c_rows[i] + offset;
@@ -315,7 +329,65 @@ HWY_NOINLINE void run_tiles(const Strip& strip, int32_t tiles) {
   }
 }
 
+// `tiles` tiles of kRows rows below one another, each through `panels` panels that lie next to each other, all columns of
+// which exist. The weights stay in the first cache, each row of A is read from afar once, and what a tile needs to know
+// of its rows stays in registers for all panels, which counts where the depth is small.
+template <int kRows>
+HWY_NOINLINE void run_across(const Strip& strip, int32_t tiles, int32_t panels) {
+  const D d;
+  constexpr int kVectors = 2;
+  constexpr ptrdiff_t kWidth = kVectors * kVectorLanes;
+  // Copies, since the compiler has to take the stores below for changes of *strip.
+  const float* const* a_rows = strip.a;
+  float* const* c_rows = strip.c;
+  const float* const* residual = strip.residual;
+  const float* const slopes = strip.slopes;
+  const ptrdiff_t a_offset = strip.a_offset;
+  const ptrdiff_t offset = strip.offset;
+  const ptrdiff_t length = strip.segment_length;
+  const float* const weights = strip.weights;
+  const Finish how(strip);
+
+  for (; tiles > 0; --tiles, a_rows += kRows, c_rows += kRows) {
+    const float* a[kRows];
+    float* c[kRows];
+    HWY_UNROLL(16)
+    for (int i = 0; i < kRows; ++i) {
+      a[i] = a_rows[i] + a_offset;
+      c[i] = c_rows[i] + offset;
+    }
+    const float* b[1] = {weights};
+    for (ptrdiff_t column = 0; column < panels * kWidth; column += kWidth) {
+      V sum[kRows][kVectors];
+      HWY_UNROLL(16)
+      for (int j = 0; j < kVectors; ++j) {
+        const V bias = hn::Load(d, b[0] + j * kVectorLanes);
+        HWY_UNROLL(16)
+        for (int i = 0; i < kRows; ++i) sum[i][j] = bias;
+      }
+      b[0] += kWidth;
+      ptrdiff_t k = 0;
+      if constexpr (kByLane) {
+        for (; k + 4 <= length; k += 4) multiply_four(a, k, b, sum);
+        for (; k < length; ++k) multiply(a, k, b, sum);
+      } else {
+        HWY_UNROLL(2)
+        for (; k < length; ++k) multiply(a, k, b, sum);
+      }
+      finish(how, slopes == nullptr ? nullptr : slopes + column, residual, offset + column, sum);
+      HWY_UNROLL(16)
+      for (int i = 0; i < kRows; ++i) {
+        HWY_UNROLL(16)
+        for (int j = 0; j < kVectors; ++j) hn::StoreU(sum[i][j], d, c[i] + j * kVectorLanes);
+        c[i] += kWidth;
+      }
+    }
+    if (residual != nullptr) residual += kRows;
+  }
+}
+
 using TileFunction = void (*)(const Strip&, int32_t);
+using AcrossFunction = void (*)(const Strip&, int32_t, int32_t);
 
 template <int kVectors, size_t... kRows>
 TileFunction tile_function(int rows, std::index_sequence<kRows...>) {
@@ -323,15 +395,20 @@ TileFunction tile_function(int rows, std::index_sequence<kRows...>) {
   return kFunctions[rows - 1];
 }
 
-// Cuts `rows` rows into tiles. What is left of whole ones is cut into two halves, since a tile of one or two rows takes
-// as long as one of three or four.
-template <int kVectors>
-void run_panel(const Strip& strip, int32_t rows) {
-  constexpr int kMost = tile_rows(kVectors);
-  constexpr auto kIndices = std::make_index_sequence<static_cast<size_t>(kMost)>();
+template <size_t... kRows>
+AcrossFunction across_function(int rows, std::index_sequence<kRows...>) {
+  static constexpr AcrossFunction kFunctions[] = {run_across<static_cast<int>(kRows) + 1>...};
+  return kFunctions[rows - 1];
+}
+
+// Cuts `rows` rows into tiles, and calls run(rows of a tile, tiles, strip) for those that have equally many, where the
+// strip begins with them. What is left of whole ones is cut into two halves, since a tile of one or two rows takes as
+// long as one of three or four.
+template <int kMost, class Run>
+HWY_INLINE void in_tiles(const Strip& strip, int32_t rows, const Run& run) {
   int32_t tiles = rows / kMost;
   if (rows % kMost != 0 && tiles > 0) --tiles;
-  if (tiles > 0) run_tiles<kMost, kVectors, 1>(strip, tiles);
+  if (tiles > 0) run(kMost, tiles, strip);
   int32_t rest = rows - tiles * kMost;
   if (rest == 0) return;
   Strip tail = strip;
@@ -339,11 +416,28 @@ void run_panel(const Strip& strip, int32_t rows) {
   if (tiles > 0) tail.next = tail.next_end;
   if (rest > kMost) {
     const int32_t half = (rest + 1) / 2;
-    tile_function<kVectors>(half, kIndices)(tail, 1);
+    run(half, 1, tail);
     advance(half, &tail);
     rest -= half;
   }
-  tile_function<kVectors>(rest, kIndices)(tail, 1);
+  run(rest, 1, tail);
+}
+
+template <int kVectors>
+void run_panel(const Strip& strip, int32_t rows) {
+  constexpr int kMost = tile_rows(kVectors);
+  constexpr auto kIndices = std::make_index_sequence<static_cast<size_t>(kMost)>();
+  in_tiles<kMost>(strip, rows, [&](int32_t tile, int32_t tiles, const Strip& part) {
+    tile_function<kVectors>(tile, kIndices)(part, tiles);
+  });
+}
+
+void run_panels(const Strip& strip, int32_t rows, int32_t panels) {
+  constexpr int kMost = tile_rows(2);
+  constexpr auto kIndices = std::make_index_sequence<static_cast<size_t>(kMost)>();
+  in_tiles<kMost>(strip, rows, [&](int32_t tile, int32_t tiles, const Strip& part) {
+    across_function(tile, kIndices)(part, tiles, panels);
+  });
 }
 
 void run_panel_of(int32_t vectors, const Strip& strip, int32_t rows) {
@@ -389,6 +483,17 @@ int32_t row_block(const GemmCall& call, size_t weights) {
 
 size_t panel_floats(const GemmLayout& layout, const Panel& panel) {
   return static_cast<size_t>(panel.vectors * kVectorLanes) * static_cast<size_t>(layout.depth + 1);
+}
+
+// How many panels from `panel` on can and should be computed for one tile after the other.
+int32_t panels_across(const GemmCall& call, const Panel* panel, const Panel* end) {
+  if (call.segments != 1) return 0;
+  const size_t most = kSmallWeights / sizeof(float) / panel_floats(*call.layout, *panel);
+  int32_t count = 0;
+  for (; panel != end && static_cast<size_t>(count) < most; ++panel, ++count) {
+    if (panel->vectors != 2 || panel->first + 2 * kVectorLanes > call.layout->columns) break;
+  }
+  return count;
 }
 
 // All panels for one piece of the depth after the other.
@@ -476,6 +581,11 @@ void run(const GemmCall& call) {
     const int32_t count = rest >= 2 * block ? block : rest;
     for (const Panel* p = panel; p != end; ++p) {
       place(call, *p, 1, &strip);
+      if (const int32_t several = far ? 0 : panels_across(call, p, end); several > 1) {
+        run_panels(strip, count, several);
+        p += several - 1;
+        continue;
+      }
       const bool last_one = p + 1 == end;
       const float* const following = last_one ? call.ahead : call.weights;
       if (far && following != nullptr) {
