@@ -97,9 +97,8 @@ Status Executor::fold_constants() {
         std::all_of(op.outputs.begin(), op.outputs.end(), [this](int32_t output) { return internal_[at(output)]; });
     if (!constant || !inner || op.inputs.empty()) continue;
     reference.once = true;
-    if (op.kind == Kind::kDequantize && op.inputs[0] >= 0 &&
-        region_.tensors[at(op.inputs[0])].type == Type::kFloat16 && threads_ != nullptr &&
-        is_packed_only(op.outputs[0])) {
+    if (op.kind == Kind::kDequantize && op.inputs[0] >= 0 && region_.tensors[at(op.inputs[0])].type == Type::kFloat16 &&
+        threads_ != nullptr && is_packed_only(op.outputs[0])) {
       region_.tensors[at(op.outputs[0])].half = region_.tensors[at(op.inputs[0])].constant;
       internal_[at(op.outputs[0])] = false;
       reference.put_off = true;

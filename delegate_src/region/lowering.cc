@@ -80,7 +80,14 @@ class Emitter {
       operators.insert(operators.end(), unit.operators.begin(), unit.operators.end());
     }
     std::sort(operators.begin(), operators.end());
-    for (const Unit& unit : phase_.units) LITEFUSE_RETURN_IF_REFUSED(emit(unit));
+    for (size_t u = 0; u < phase_.units.size();) {
+      if (in_slabs(u)) {
+        LITEFUSE_RETURN_IF_REFUSED(emit_slabs(u));
+        u += 3;
+      } else {
+        LITEFUSE_RETURN_IF_REFUSED(emit(phase_.units[u++]));
+      }
+    }
     if (options_.strip > 0) pipeline_->set_strip(options_.strip);
     LITEFUSE_RETURN_IF_REFUSED(pipeline_->plan(options_.threads));
     section_->pipeline = std::move(pipeline_);
@@ -199,6 +206,54 @@ class Emitter {
         unit.type == Unit::Type::kUnary || unit.type == Unit::Type::kBinary || unit.type == Unit::Type::kScaleShift;
     if (writes_over) in_place(unit, ins, out);
     pipeline_->add_stage(std::move(stage), std::move(ins), {out}, unit.root);
+    return Status();
+  }
+
+  SlabParams slab_params(size_t u) const {
+    const Unit *const expand = &phase_.units[u], *const depthwise = expand + 1, *const project = expand + 2;
+    SlabParams params{expand->conv, depthwise->depthwise, project->conv};
+    const auto inherit = [](const Unit& unit, const Window& y, const Window& x, ConvStageParams* conv) {
+      if (!unit.inherits) return;
+      conv->y = y;
+      conv->x = x;
+    };
+    const Window &y = depthwise->depthwise.y, &x = depthwise->depthwise.x;
+    inherit(*expand, pointwise(y.in), pointwise(x.in), &params.expand);
+    inherit(*project, pointwise(y.out), pointwise(x.out), &params.project);
+    return params;
+  }
+
+  // Whether three units from `u` on are an inverted residual that is computed by slabs of channels.
+  bool in_slabs(size_t u) const {
+    if (phase_.flat || u + 3 > phase_.units.size()) return false;
+    const Unit *const expand = &phase_.units[u], *const depthwise = expand + 1, *const project = expand + 2;
+    const auto feeds = [this](const Unit& one, const Unit& next) {
+      const int32_t t = one.outputs[0];
+      return next.inputs[0] == t && uses_[at(t)] == 1 && !phases_.escapes[at(t)];
+    };
+    return expand->type == Unit::Type::kConv && depthwise->type == Unit::Type::kDepthwise &&
+           project->type == Unit::Type::kConv && feeds(*expand, *depthwise) && feeds(*depthwise, *project) &&
+           slabs_pay(slab_params(u));
+  }
+
+  Status emit_slabs(size_t u) {
+    const Unit *const units = &phase_.units[u], &project = units[2];
+    const SlabParams params = slab_params(u);
+    std::unique_ptr<Stage> stage = make_slab_stage(params);
+    LITEFUSE_REQUIRE(stage != nullptr, "there is no memory for its weights");
+    const int in = input(units[0], 0);
+    std::vector<int> summed;
+    Image image = phases_.images[at(project.outputs[0])];
+    for (int32_t i = 0; i < slab_terms(); ++i) summed.push_back(pipeline_->add_ring(image));
+    const SlabWork work = slab_work(params);
+    const double all = work.expand + work.depthwise + work.project;
+    pipeline_->add_stage(std::move(stage), {in}, summed,
+                         std::vector<Pipeline::Timed>{{units[0].root, work.expand / all},
+                                                      {units[1].root, work.depthwise / all},
+                                                      {project.root, work.project / all}});
+    if (params.project.epilogue.residual) summed.push_back(input(project, 1));
+    const int out = output(project.outputs[0]);
+    pipeline_->add_stage(make_slab_sum_stage(params.project.epilogue), std::move(summed), {out}, project.root);
     return Status();
   }
 

@@ -69,12 +69,13 @@ void Pipeline::make_view(int stream, int of, int32_t first) {
   streams_[at(stream)].first = first;
 }
 
-void Pipeline::add_stage(std::unique_ptr<Stage> stage, std::vector<int> inputs, std::vector<int> outputs, int op) {
+void Pipeline::add_stage(std::unique_ptr<Stage> stage, std::vector<int> inputs, std::vector<int> outputs,
+                         std::vector<Timed> ops) {
   Node node;
   node.stage = std::move(stage);
   node.inputs = std::move(inputs);
   node.outputs = std::move(outputs);
-  node.op = op;
+  node.ops = std::move(ops);
   for (size_t i = 0; i < node.inputs.size(); ++i) {
     streams_[at(node.inputs[i])].readers.emplace_back(static_cast<int>(nodes_.size()), i);
   }
@@ -465,7 +466,11 @@ void Pipeline::run_tasks(const Schedule& schedule, const std::vector<Rows>& view
     } else {
       node.stage->run(ins, outs, task.rows, Share(), memory + stage_offset_);
     }
-    if (profile != nullptr && node.op >= 0) profile->add(at(node.op), now() - start);
+    if (profile == nullptr) continue;
+    const auto taken = static_cast<double>(now() - start);
+    for (const Timed& timed : node.ops) {
+      if (timed.op >= 0) profile->add(at(timed.op), static_cast<uint64_t>(taken * timed.part));
+    }
   }
 }
 

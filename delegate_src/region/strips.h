@@ -152,7 +152,16 @@ class Pipeline {
   void make_view(int stream, int of, int32_t first);
 
   // Stages, in an order in which they can run. `op` is the number of the operator that gets the time in profiles.
-  void add_stage(std::unique_ptr<Stage> stage, std::vector<int> inputs, std::vector<int> outputs, int op);
+  void add_stage(std::unique_ptr<Stage> stage, std::vector<int> inputs, std::vector<int> outputs, int op) {
+    add_stage(std::move(stage), std::move(inputs), std::move(outputs), std::vector<Timed>{{op, 1.0}});
+  }
+  // The same where several operators share the time.
+  struct Timed {
+    int op = -1;
+    double part = 1;
+  };
+  void add_stage(std::unique_ptr<Stage> stage, std::vector<int> inputs, std::vector<int> outputs,
+                 std::vector<Timed> ops);
 
   // Decides on strips and memory. All streams and stages must be there.
   Status plan(int threads);
@@ -182,7 +191,7 @@ class Pipeline {
   struct Node {
     std::unique_ptr<Stage> stage;  // nullptr where streams are views of one another
     std::vector<int> inputs, outputs;
-    int op = -1;
+    std::vector<Timed> ops;
     int32_t most = 0;       // rows computed in one call
     size_t first_view = 0;  // of its inputs and outputs, among those of all
   };

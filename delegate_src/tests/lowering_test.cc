@@ -156,10 +156,12 @@ class Maker {
       return;
     }
     const int32_t depth = in.last(0);
-    switch (random_.below(29)) {
+    switch (random_.below(30)) {
       case 0:
       case 1:
         return convolution(x);
+      case 29:
+        return inverted_residual(x);
       case 2: {
         if (rank != 4) return;
         Conv2dParams p = conv_params();
@@ -620,6 +622,30 @@ class Maker {
       if (shape(y) == in) emit(Kind::kAdd, {y, x}, ActivationParams{activation()});
     } else {
       emit(Kind::kPrelu, {y, weights({1, 1, outputs}, 0.5f)});
+    }
+  }
+
+  // With so many channels inside that they are computed slab by slab.
+  void inverted_residual(int32_t x) {
+    const Shape in = shape(x);
+    if (in.rank() != 4) return;
+    const int32_t depth = in[3], outputs = random_.one_in(2) ? depth : random_.between(8, 40);
+    const int32_t wide = 24 * 1024 / (depth + outputs) + random_.between(1, 40), k = random_.of<int32_t>({3, 3, 5});
+    if (wide > 2000) return;
+    Conv2dParams p;
+    p.padding = Padding::kSame;
+    p.activation = activation();
+    if (!emit(Kind::kConv2d, {x, filter({wide, 1, 1, depth}, 0.2f), weights({wide}, 1.0f)}, p)) return;
+    if (random_.one_in(4)) emit(Kind::kPrelu, {alive_.back(), weights({1, 1, wide}, 0.5f)});
+    Conv2dParams between = conv_params();
+    between.depth_multiplier = 1;
+    if (!emit(Kind::kDepthwiseConv2d, {alive_.back(), filter({1, k, k, wide}, 0.2f), weights({wide}, 1.0f)}, between)) {
+      return;
+    }
+    p.activation = random_.one_in(2) ? activation() : Activation::kNone;
+    if (!emit(Kind::kConv2d, {alive_.back(), filter({outputs, 1, 1, wide}, 0.1f), weights({outputs}, 1.0f)}, p)) return;
+    if (shape(alive_.back()) == in && random_.one_in(2)) {
+      emit(Kind::kAdd, {alive_.back(), x}, ActivationParams{activation()});
     }
   }
 

@@ -45,7 +45,8 @@ KINDS: dict[str, str] = {
     "batch_matmul_prologue": "elementwise operators or transpositions before a matrix product of two tensors",
     "depthwise_pointwise": "depthwise, then pointwise convolution, strip by strip",
     "pointwise_depthwise": "pointwise, then depthwise convolution, strip by strip",
-    "inverted_residual": "expansion, depthwise convolution and projection strip by strip, perhaps a residual addition",
+    "inverted_residual": "expansion, depthwise convolution and projection by strips of rows or slabs of channels, "
+    "perhaps a residual addition",
     "pointwise_chain": "pointwise convolutions or matrix products one after the other, row by row (MLP)",
     "convnext_block": "depthwise convolution, normalisation and an MLP, strip by strip",
     "squeeze_excite": "global pooling, two small products, sigmoid, and the gate on all pixels",

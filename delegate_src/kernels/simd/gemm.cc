@@ -575,7 +575,7 @@ void run(const GemmCall& call) {
   const size_t last = call.last_panel < static_cast<int32_t>(layout.panels.size()) ? end->offset : layout.floats;
   const size_t weights = (last - panel->offset) * sizeof(float);
   const int32_t block = panel + 1 == end ? call.rows : row_block(call, weights);
-  const bool far = call.ahead != nullptr || weights > caches().l2 / 2;
+  const bool far = call.cold || call.ahead != nullptr || weights > caches().l2 / 2;
   for (int32_t row = 0; row < call.rows;) {
     const int32_t rest = call.rows - row;
     const int32_t count = rest >= 2 * block ? block : rest;

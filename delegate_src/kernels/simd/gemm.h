@@ -77,6 +77,7 @@ struct GemmCall {
   // Packed weights, of the same layout, that the next call will use, where these and those are too many to stay in the
   // second cache: they are fetched meanwhile.
   const float* ahead = nullptr;
+  bool cold = false;  // whether the weights are far even if they are few, since much else is read between two calls
   // Room for rows * layout->padded() sums, and how much of the depth to go through at a time, for all columns, before
   // the rest of it: then so much of each row of A stays near. 0 for all at once. Results are the same.
   float* sums = nullptr;

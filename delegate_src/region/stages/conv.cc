@@ -179,6 +179,7 @@ class Conv final : public Stage {
     call.c = c;
     call.rows = count;
     call.segments = segments_;
+    call.cold = p_.cold;
     const int32_t columns = p_.outputs / p_.groups;
     for (int32_t g = 0; g < p_.groups; ++g) {
       const Matrix& matrix = groups_[at(g)];

@@ -37,6 +37,7 @@ struct ConvStageParams {
   int32_t outputs = 0;  // channels
   Filter filter;        // OHWI
   Epilogue epilogue;
+  bool cold = false;    // see GemmCall
   bool sliced = false;  // whether the input is a part of wider pixels
   int32_t piece = 0;    // unless 0, the channels come from several inputs (a pointwise convolution of their
                         // concatenation), each in pieces of so many; the residual is the last input
@@ -57,6 +58,26 @@ struct DepthwiseStageParams {
   Epilogue epilogue;       // without a residual
 };
 std::unique_ptr<Stage> make_depthwise_stage(const DepthwiseStageParams& params);
+
+// A pointwise convolution, a depthwise one of its result, and a pointwise one of that, by slabs of the channels between
+// them. Results depend on the sizes only, not on threads.
+struct SlabParams {
+  ConvStageParams expand;
+  DepthwiseStageParams depthwise;
+  ConvStageParams project;
+};
+// Whether they can be computed so, and should.
+bool slabs_pay(const SlabParams& params);
+// Input: the image; outputs: slab_terms() images, which make_slab_sum_stage() adds. nullptr when there is no memory.
+std::unique_ptr<Stage> make_slab_stage(const SlabParams& params);
+int32_t slab_terms();
+// Inputs: the terms, and the residual if the epilogue, that of the projection, has one.
+std::unique_ptr<Stage> make_slab_sum_stage(const Epilogue& epilogue);
+// What each of the three takes, as Stage::work().
+struct SlabWork {
+  double expand = 0, depthwise = 0, project = 0;
+};
+SlabWork slab_work(const SlabParams& params);
 
 std::unique_ptr<Stage> make_unary_stage(Unary function, float a, float b);
 // y = clamp(f(x, z)).
