@@ -1,10 +1,11 @@
-// Speed of the softmax of rows of scores: cycles are counted for eight floats, at the nominal 3.2 GHz of the machine that
-// the project measures on; time is what counts elsewhere.
+// Speed of the softmax of rows of scores. Exponentials are not comparable with multiply-adds, so that elements are
+// counted and the roofline is that of bandwidth.
 #include <benchmark/benchmark.h>
 
 #include <string>
-#include <vector>
 
+#include "bench/roofline.h"
+#include "bench/support.h"
 #include "kernels/simd/attention.h"
 #include "kernels/simd/attention_cases.h"
 #include "kernels/simd/norm.h"
@@ -12,24 +13,19 @@
 namespace litefuse {
 namespace {
 
-constexpr double kGigahertz = 3.2;
+size_t count_of(const AttentionCase& c) { return static_cast<size_t>(c.rows) * static_cast<size_t>(c.channels); }
 
-std::vector<float> scores_of(const AttentionCase& c) {
-  std::vector<float> x(static_cast<size_t>(c.rows) * static_cast<size_t>(c.channels));
-  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i * 7919 % 1000) / 200.0f;
-  return x;
-}
-
-void report(benchmark::State& state, const AttentionCase& c) {
-  const double floats = static_cast<double>(c.rows) * c.channels * static_cast<double>(state.iterations());
-  state.counters["cycles/8"] =
-      benchmark::Counter(floats / 8 / (kGigahertz * 1e9), benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
-  state.SetLabel(simd_name());
+// Scores, what to add to them if anything, and results.
+Work work_of(const AttentionCase& c) {
+  const auto count = static_cast<double>(count_of(c));
+  Work work = Work::within(count * (c.masked ? 3 : 2) * sizeof(float));
+  work.elements = count;
+  return work;
 }
 
 void run_weights(benchmark::State& state, const AttentionCase& c) {
-  const std::vector<float> x = scores_of(c), mask = scores_of(c);
-  std::vector<float> y(x.size()), factors(static_cast<size_t>(c.rows));
+  const Floats x(count_of(c)), mask(count_of(c), 1);
+  Floats y(count_of(c), 2), factors(static_cast<size_t>(c.rows), 3);
   ScoreRows s;
   s.rows = c.rows;
   s.channels = c.channels;
@@ -39,22 +35,15 @@ void run_weights(benchmark::State& state, const AttentionCase& c) {
   if (c.masked) s.mask = mask.data();
   s.y = y.data();
   s.factors = factors.data();
-  for (auto _ : state) {
-    attention_kernels().weights(s);
-    benchmark::ClobberMemory();
-  }
-  report(state, c);
+  measure(state, work_of(c), [&] { attention_kernels().weights(s); });
 }
 
 // The whole softmax, for comparison.
 void run_softmax(benchmark::State& state, const AttentionCase& c) {
-  const std::vector<float> x = scores_of(c);
-  std::vector<float> y(x.size());
-  for (auto _ : state) {
-    norm_kernels().softmax(x.data(), c.rows, c.channels, c.channels, 1.0f, y.data(), c.channels);
-    benchmark::ClobberMemory();
-  }
-  report(state, c);
+  const Floats x(count_of(c));
+  Floats y(count_of(c), 1);
+  measure(state, work_of(c),
+          [&] { norm_kernels().softmax(x.data(), c.rows, c.channels, c.channels, 1.0f, y.data(), c.channels); });
 }
 
 void register_all() {

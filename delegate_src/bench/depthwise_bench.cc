@@ -1,50 +1,54 @@
-// Depthwise convolutions of strips of four rows, from the second level cache as behind another stage, or from memory.
-// Counters: GFLOP/s, the share of the peak of fused multiplications given by LITEFUSE_PEAK_GFLOPS (101 is that of a Zen 3
-// core at 3.2 GHz), and the time for each vector of outputs.
+// Depthwise convolutions of strips of four rows, from the caches as behind another stage, or from
+// memory.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <string>
 #include <vector>
 
+#include "bench/roofline.h"
+#include "bench/support.h"
 #include "kernels/simd/depthwise.h"
 #include "kernels/simd/depthwise_cases.h"
-#include "kernels/simd/simd.h"
 
 namespace litefuse {
 namespace {
 
-double peak_gflops() {
-  const char* text = std::getenv("LITEFUSE_PEAK_GFLOPS");
-  return text != nullptr ? std::atof(text) : 101.0;
-}
-
 // `cold` takes another image each time, of so many that no cache holds them.
-void measure(benchmark::State& state, const DepthwiseCase& c, const DepthwiseKernels& kernels, bool cold) {
+void run(benchmark::State& state, const DepthwiseCase& c, const DepthwiseKernels& kernels, bool cold) {
   constexpr int32_t kRows = 4;  // of output: a strip
-  constexpr size_t kColdFloats = size_t{24} << 20;
   const DepthwiseLayout layout = kernels.layout(c.channels, c.height, c.width, c.multiplier);
   const auto taps = static_cast<size_t>(c.height) * static_cast<size_t>(c.width);
-  const std::vector<float> filter(taps * static_cast<size_t>(c.channels), 0.01f);
-  const std::vector<float> bias(static_cast<size_t>(c.channels), 0.5f);
-  auto* weights = static_cast<float*>(std::aligned_alloc(
-      kWeightAlignment, (layout.floats * sizeof(float) + kWeightAlignment - 1) / kWeightAlignment * kWeightAlignment));
-  kernels.pack(layout, {filter.data(), false, bias.data()}, weights);
+  const Floats filter(taps * static_cast<size_t>(c.channels)), bias(static_cast<size_t>(c.channels));
+  Floats weights(layout.floats);
+  kernels.pack(layout, {filter.data(), false, bias.data()}, weights.data());
   const int32_t inputs = c.channels / c.multiplier;
   const int32_t columns = (c.outputs - 1) * c.stride + (c.width - 1) * c.dilation + 1;
   const int32_t lines = (kRows - 1) * c.stride + (c.height - 1) * c.dilation + 1;
   const ptrdiff_t line = static_cast<ptrdiff_t>(columns) * inputs;
   const auto image = static_cast<size_t>(line * lines);
-  const size_t images = cold ? std::max<size_t>(kColdFloats / image, 2) : 1;
-  const std::vector<float> in(image * images, 0.25f);
-  std::vector<float> out(static_cast<size_t>(c.outputs) * static_cast<size_t>(c.channels * kRows));
+  const size_t floats = beyond_caches() / sizeof(float);
+  const size_t images = cold ? std::max<size_t>(floats / image, 2) : 1;
+  // Made once: to fill it takes longer than to measure.
+  static const Floats memory(floats);
+  const Floats some(cold ? 0 : image, 1);
+  const float* const in = cold && images * image <= floats ? memory.data() : some.data();
+  const size_t outputs = static_cast<size_t>(c.outputs) * static_cast<size_t>(c.channels * kRows);
+  Floats out(outputs, 2);
   // Two lines at a time where they share rows, as the stage does it.
   const bool pairs = c.dilation == 1;
   std::vector<const float*> rows(static_cast<size_t>(c.height + c.stride));
   size_t at = 0;
-  for (auto _ : state) {
-    const float* const first = in.data() + at * image;
+  // What the strides pass over is not read.
+  const double columns_read = c.stride > c.width && c.dilation == 1 ? 1.0 * c.outputs * c.width : columns;
+  const double in_bytes = columns_read * lines * inputs * sizeof(float);
+  const double hot_bytes = static_cast<double>((outputs + layout.floats) * sizeof(float));
+  Work work;
+  work.flops = 2.0 * static_cast<double>(taps * outputs);
+  work.add(cold ? kMemory : level_of(in_bytes + hot_bytes), in_bytes);
+  work.add(level_of(cold ? hot_bytes : in_bytes + hot_bytes), hot_bytes);
+  measure(state, work, [&] {
+    const float* const first = in + at * image;
     at = at + 1 < images ? at + 1 : 0;
     DepthwiseRow row;
     for (int32_t y = 0; y < kRows; y += row.lines) {
@@ -53,7 +57,7 @@ void measure(benchmark::State& state, const DepthwiseCase& c, const DepthwiseKer
         rows[static_cast<size_t>(ky)] = first + line * (y * c.stride + ky * c.dilation);
       }
       row.layout = &layout;
-      row.weights = weights;
+      row.weights = weights.data();
       row.rows = rows.data();
       row.pixel = inputs;
       row.far = cold;
@@ -67,17 +71,7 @@ void measure(benchmark::State& state, const DepthwiseCase& c, const DepthwiseKer
       row.max = 6;
       kernels.row(row);
     }
-    benchmark::ClobberMemory();
-  }
-  std::free(weights);
-  const double outputs = 1.0 * c.channels * c.outputs * kRows;
-  const double flops = 2.0 * static_cast<double>(taps) * outputs;
-  using benchmark::Counter;
-  state.counters["GFLOP/s"] = Counter(flops * 1e-9, Counter::kIsIterationInvariantRate);
-  state.counters["peak"] = Counter(flops * 1e-9 / peak_gflops(), Counter::kIsIterationInvariantRate);
-  // Seconds for each vector of outputs.
-  state.counters["vector"] = Counter(outputs / layout.lanes, Counter::kIsIterationInvariantRate | Counter::kInvert);
-  state.SetLabel(simd_name());
+  });
 }
 
 void register_all() {
@@ -88,8 +82,8 @@ void register_all() {
                                std::to_string(c.stride) + "d" + std::to_string(c.dilation) + "m" +
                                std::to_string(c.multiplier) + "/W:" + std::to_string(c.outputs) +
                                "/C:" + std::to_string(c.channels) + (cold ? "/cold" : "");
-      benchmark::RegisterBenchmark(
-          name.c_str(), [&c, cold](benchmark::State& state) { measure(state, c, depthwise_kernels(), cold); });
+      benchmark::RegisterBenchmark(name.c_str(),
+                                   [&c, cold](benchmark::State& state) { run(state, c, depthwise_kernels(), cold); });
     }
   }
 }

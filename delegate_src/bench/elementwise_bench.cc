@@ -1,90 +1,60 @@
-// How fast the elementwise kernels are: bytes read and written per second, and cycles that a core at 3.2 GHz would take
-// for 8 floats. The share is that of 80 GB/s, what the L2 cache of one Zen 3 core gives.
+// How fast the elementwise kernels are, in the first and second level caches. Elements are counted, as divisions and
+// the polynomials of transcendental functions are not comparable with multiply-adds, and the roofline is that of
+// bandwidth.
 #include <benchmark/benchmark.h>
 
 #include <string>
-#include <vector>
 
+#include "bench/roofline.h"
+#include "bench/support.h"
 #include "kernels/simd/elementwise.h"
 #include "kernels/simd/elementwise_cases.h"
 
 namespace litefuse {
 namespace {
 
-constexpr double kBandwidth = 80e9;
-constexpr double kClock = 3.2e9;
-
-// Floats of which those of one vector do not have the same place in a page as those of another: loads would wait for
-// stores to what only looks like the same address.
-class Floats {
- public:
-  explicit Floats(size_t count, int number) : offset_(static_cast<size_t>(number) * 336), memory_(count + 2048) {
-    for (size_t i = 0; i < memory_.size(); ++i) {
-      memory_[i] = static_cast<float>(static_cast<int32_t>(i * 7919 % 2048) - 1024) / 170.0f + 0.003f;
-    }
-  }
-  float* data() {
-    const auto address = reinterpret_cast<uintptr_t>(memory_.data());
-    return memory_.data() + ((4096 - address % 4096) % 4096) / sizeof(float) + offset_;
-  }
-
- private:
-  size_t offset_;
-  std::vector<float> memory_;
-};
-
-void report(benchmark::State& state, size_t floats, size_t per_result) {
-  const auto count = static_cast<double>(floats) * static_cast<double>(state.iterations());
-  const double bytes = count * static_cast<double>(per_result) * sizeof(float);
-  state.counters["bytes"] = benchmark::Counter(bytes, benchmark::Counter::kIsRate);
-  state.counters["share"] = benchmark::Counter(bytes / kBandwidth, benchmark::Counter::kIsRate);
-  state.counters["cycles_8"] =
-      benchmark::Counter(count / kClock / 8.0, benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
-  state.SetLabel(simd_name());
+// `operands` of which each has as many floats as the result, which is one of them.
+Work work_of(size_t count, int operands) {
+  Work work = Work::within(static_cast<double>(count) * operands * sizeof(float));
+  work.elements = static_cast<double>(count);
+  return work;
 }
 
 void run_unary(benchmark::State& state, const UnaryCase& c, size_t count) {
-  Floats x(count, 0), y(count, 1);
-  for (auto _ : state) {
-    elementwise_kernels().unary(c.f, c.a, c.b, x.data(), y.data(), count);
-    benchmark::ClobberMemory();
-  }
-  report(state, count, 2);
+  Floats x(count), y(count, 1);
+  measure(state, work_of(count, 2), [&] { elementwise_kernels().unary(c.f, c.a, c.b, x.data(), y.data(), count); });
 }
 
 void run_binary(benchmark::State& state, const BinaryCase& c, const Block& block, Stretch stretch) {
   const auto count = static_cast<size_t>(block.pixels) * static_cast<size_t>(block.channels);
-  Floats x(count, 0), z(count, 1), y(count, 2);
+  Floats x(count), z(count, 1), y(count, 2);
   const BlockOperand first = {x.data(), block.channels, Stretch::kNone};
   const BlockOperand second = {z.data(), stretch == Stretch::kNone ? block.channels : 1, stretch};
-  for (auto _ : state) {
-    elementwise_kernels().binary(c.f, block, first, second, y.data(), block.channels, -1e30f, 1e30f);
-    benchmark::ClobberMemory();
-  }
-  report(state, count, stretch == Stretch::kNone ? 3 : 2);
+  measure(state, work_of(count, stretch == Stretch::kNone ? 3 : 2),
+          [&] { elementwise_kernels().binary(c.f, block, first, second, y.data(), block.channels, -1e30f, 1e30f); });
 }
 
 void run_scale_shift(benchmark::State& state, const Block& block, bool with_slopes) {
   const auto count = static_cast<size_t>(block.pixels) * static_cast<size_t>(block.channels);
-  Floats x(count, 0), s(static_cast<size_t>(block.channels), 1), y(count, 2);
+  Floats x(count), s(static_cast<size_t>(block.channels), 1), y(count, 2);
   const BlockOperand operand = {x.data(), block.channels, Stretch::kNone};
   const BlockOperand factors = {s.data(), 0, Stretch::kChannel};
-  for (auto _ : state) {
+  measure(state, work_of(count, 2), [&] {
     elementwise_kernels().scale_shift(block, operand, factors, factors, y.data(), block.channels, -1.0f, 1.0f,
                                       with_slopes ? s.data() : nullptr);
-    benchmark::ClobberMemory();
-  }
-  report(state, count, 2);
+  });
 }
 
 void run_copy(benchmark::State& state, const Block& block, int32_t gap) {
   const auto pixels = static_cast<size_t>(block.pixels);
-  Floats x(pixels * static_cast<size_t>(block.channels), 0), y(pixels * static_cast<size_t>(block.channels + gap), 1);
-  for (auto _ : state) {
-    elementwise_kernels().copy(block, x.data(), block.channels, y.data(), block.channels + gap);
-    benchmark::ClobberMemory();
-  }
-  report(state, pixels * static_cast<size_t>(block.channels), 2);
+  const size_t count = pixels * static_cast<size_t>(block.channels);
+  const size_t spread = pixels * static_cast<size_t>(block.channels + gap);
+  Floats x(count), y(spread, 1);
+  Work work;
+  work.elements = static_cast<double>(count);
+  work.add(level_of(static_cast<double>((count + spread) * sizeof(float))), work.elements * 2 * sizeof(float));
+  measure(state, work,
+          [&] { elementwise_kernels().copy(block, x.data(), block.channels, y.data(), block.channels + gap); });
 }
 
 std::string name_of(const Block& block) { return std::to_string(block.pixels) + "x" + std::to_string(block.channels); }

@@ -1,39 +1,27 @@
-// Speed of the normalisations, softmax and reductions, over the shapes of norm_cases.h.
-//
-// What limits most of them is memory, so that the share of the roofline is that of the bandwidth of the L2 cache, for
-// what is read and written once; the exponentials of softmax are counted as elements per second besides.
+// Speed of the normalisations, softmax and reductions, over the shapes of norm_cases.h. What limits most of them is
+// memory; elements are counted, as exponentials and roots are not comparable with multiply-adds.
 #include <benchmark/benchmark.h>
 
 #include <string>
-#include <vector>
 
+#include "bench/roofline.h"
+#include "bench/support.h"
 #include "kernels/simd/norm.h"
 #include "kernels/simd/norm_cases.h"
 
 namespace litefuse {
 namespace {
 
-// Of a Zen 3 core at 3.2 GHz.
-constexpr double kL2BytesPerSecond = 80e9;
-
 struct Data {
-  Data(size_t count, size_t channels) : x(count), y(count), gamma(channels, 1.25f), beta(channels, 0.25f) {
-    uint32_t state = 1;
-    for (float& value : x) {
-      state = state * 1664525u + 1013904223u;
-      value = static_cast<float>(state >> 8) * (8.0f / 16777216.0f) - 4.0f;
-    }
-  }
-  std::vector<float> x, y, gamma, beta;
+  Data(size_t count, size_t channels) : x(count), y(count, 1), gamma(channels, 2), beta(channels, 3) {}
+  Floats x, y, gamma, beta;
 };
 
-void finish(benchmark::State& state, double elements, double bytes) {
-  const auto iterations = static_cast<double>(state.iterations());
-  state.SetLabel(simd_name());
-  state.counters["elements"] = benchmark::Counter(elements * iterations, benchmark::Counter::kIsRate);
-  state.counters["bytes"] = benchmark::Counter(bytes * iterations, benchmark::Counter::kIsRate);
-  state.counters["share_of_L2"] =
-      benchmark::Counter(bytes * iterations / kL2BytesPerSecond, benchmark::Counter::kIsRate);
+// `touched` bytes include what lies in the same lines of the caches as the elements.
+Work work_of(double elements, double bytes, double touched) {
+  Work work;
+  work.elements = elements;
+  return work.add(level_of(touched), bytes);
 }
 
 template <typename F>
@@ -42,12 +30,10 @@ void add_rows(const char* function, const RowsCase& shape, bool writes, F f) {
   benchmark::RegisterBenchmark(name.c_str(), [shape, writes, f](benchmark::State& state) {
     const ptrdiff_t stride = ptrdiff_t{shape.channels} + shape.gap;
     Data data(static_cast<size_t>(shape.rows * stride), static_cast<size_t>(shape.channels));
-    for (auto _ : state) {
-      f(norm_kernels(), shape, stride, data);
-      benchmark::ClobberMemory();
-    }
     const double elements = static_cast<double>(shape.rows) * shape.channels;
-    finish(state, elements, elements * (writes ? 8 : 4));
+    const double per_element = writes ? 8 : 4;
+    const double touched = static_cast<double>(shape.rows * stride) * per_element;
+    measure(state, work_of(elements, elements * per_element, touched), [&] { f(norm_kernels(), shape, stride, data); });
   });
 }
 
@@ -57,12 +43,9 @@ void add_pixels(const char* function, const PixelsCase& shape, F f) {
   benchmark::RegisterBenchmark(name.c_str(), [shape, f](benchmark::State& state) {
     const ptrdiff_t pixel = ptrdiff_t{shape.channels} + shape.gap;
     Data data(static_cast<size_t>(shape.pixels * pixel), static_cast<size_t>(shape.channels));
-    for (auto _ : state) {
-      f(norm_kernels(), shape, pixel, data);
-      benchmark::ClobberMemory();
-    }
     const double elements = static_cast<double>(shape.pixels) * shape.channels;
-    finish(state, elements, elements * 4);
+    const double touched = static_cast<double>(shape.pixels * pixel) * 4;
+    measure(state, work_of(elements, elements * 4, touched), [&] { f(norm_kernels(), shape, pixel, data); });
   });
 }
 

@@ -1,39 +1,33 @@
 // Pooling and resizing of a row of output, again and again: inputs come from the first or second level cache, as those
-// of a strip do. Counters: GB/s of pixels read once and written once, and their share of the bandwidth of the second
-// level cache given by LITEFUSE_L2_GBPS (80 is that of a Zen 3 core at 3.2 GHz).
+// of a strip do. Elements are those of pixels read once and written once.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <string>
 #include <vector>
 
-#include "kernels/simd/simd.h"
+#include "bench/roofline.h"
+#include "bench/support.h"
 #include "kernels/simd/window.h"
 #include "kernels/simd/window_cases.h"
 
 namespace litefuse {
 namespace {
 
-double l2_bandwidth() {
-  const char* text = std::getenv("LITEFUSE_L2_GBPS");
-  return text != nullptr ? std::atof(text) : 80.0;
-}
-
-void report(benchmark::State& state, int64_t floats) {
-  using benchmark::Counter;
-  const double gigabytes = static_cast<double>(floats) * sizeof(float) * 1e-9;
-  state.counters["GB/s"] = Counter(gigabytes, Counter::kIsIterationInvariantRate);
-  state.counters["L2"] = Counter(gigabytes / l2_bandwidth(), Counter::kIsIterationInvariantRate);
-  state.SetLabel(simd_name());
+Work work_of(size_t floats) {
+  Work work = Work::within(static_cast<double>(floats * sizeof(float)));
+  work.elements = static_cast<double>(floats);
+  return work;
 }
 
 using Pool = void (*WindowKernels::*)(const PoolRow& row);
 
 void measure_pool(benchmark::State& state, const PoolCase& c, Pool pool) {
   const auto line = static_cast<size_t>(c.columns) * static_cast<size_t>(c.channels);
-  const std::vector<float> in(line * static_cast<size_t>(c.height), 0.25f);
-  std::vector<float> out(static_cast<size_t>(c.outputs) * static_cast<size_t>(c.channels));
+  const size_t inputs = line * static_cast<size_t>(c.height);
+  const size_t outputs = static_cast<size_t>(c.outputs) * static_cast<size_t>(c.channels);
+  const Floats in(inputs);
+  Floats out(outputs, 1);
   std::vector<const float*> rows;
   for (int32_t y = 0; y < c.height; ++y) rows.push_back(in.data() + line * static_cast<size_t>(y));
   PoolRow row;
@@ -51,16 +45,14 @@ void measure_pool(benchmark::State& state, const PoolCase& c, Pool pool) {
   row.min = -1;
   row.max = 1;
   const WindowKernels& kernels = window_kernels();
-  for (auto _ : state) {
-    (kernels.*pool)(row);
-    benchmark::ClobberMemory();
-  }
-  report(state, static_cast<int64_t>(in.size() + out.size()));
+  measure(state, work_of(inputs + outputs), [&] { (kernels.*pool)(row); });
 }
 
 void measure_resize(benchmark::State& state, const ResizeCase& c, bool bilinear) {
-  const std::vector<float> in(2 * static_cast<size_t>(c.columns) * static_cast<size_t>(c.channels), 0.25f);
-  std::vector<float> out(static_cast<size_t>(c.outputs) * static_cast<size_t>(c.channels));
+  const size_t line = static_cast<size_t>(c.columns) * static_cast<size_t>(c.channels);
+  const size_t outputs = static_cast<size_t>(c.outputs) * static_cast<size_t>(c.channels);
+  const Floats in(2 * line);
+  Floats out(outputs, 1);
   std::vector<Sample> columns;
   for (int32_t i = 0; i < c.outputs; ++i) {
     const int32_t first = i * c.columns / c.outputs;
@@ -68,7 +60,7 @@ void measure_resize(benchmark::State& state, const ResizeCase& c, bool bilinear)
   }
   ResizeRow row;
   row.top = in.data();
-  row.bottom = in.data() + static_cast<ptrdiff_t>(in.size() / 2);
+  row.bottom = in.data() + line;
   row.weight = 0.25f;
   row.columns = columns.data();
   row.channels = c.channels;
@@ -77,11 +69,8 @@ void measure_resize(benchmark::State& state, const ResizeCase& c, bool bilinear)
   row.out = out.data();
   row.out_pixel = c.channels;
   const WindowKernels& kernels = window_kernels();
-  for (auto _ : state) {
-    (bilinear ? kernels.bilinear : kernels.nearest)(row);
-    benchmark::ClobberMemory();
-  }
-  report(state, static_cast<int64_t>((bilinear ? in.size() : in.size() / 2) + out.size()));
+  measure(state, work_of((bilinear ? 2 : 1) * line + outputs),
+          [&] { (bilinear ? kernels.bilinear : kernels.nearest)(row); });
 }
 
 void register_all() {

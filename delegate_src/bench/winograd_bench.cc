@@ -1,31 +1,17 @@
-// Winograd convolutions and their three stages, and the direct convolution by GemmKernels that they compete with.
-// Counters: GFLOP/s of the plain sum of products (so that Winograd's may exceed the peak), and for the products alone
-// those that are done, with their share of the peak.
+// Winograd convolutions and their three stages, and the direct convolution by GemmKernels that they compete with. The
+// multiply-adds are those that are done; `plain` are GFLOP/s of the plain sum of products, and may exceed the peak.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
-#include <memory>
-#include <new>
 #include <string>
 #include <vector>
 
+#include "bench/roofline.h"
+#include "bench/support.h"
 #include "kernels/simd/winograd_cases.h"
 
 namespace litefuse {
 namespace {
-
-constexpr double kPeak = 101;  // GFLOP/s of multiply-adds: a Zen 3 core at 3.2 GHz, AVX2
-
-struct Free {
-  void operator()(float* p) const { ::operator delete[](p, std::align_val_t{kWeightAlignment}); }
-};
-using Floats = std::unique_ptr<float[], Free>;
-
-Floats floats(size_t count) {
-  Floats memory(static_cast<float*>(::operator new[](count * sizeof(float), std::align_val_t{kWeightAlignment})));
-  for (size_t i = 0; i < count; ++i) memory[i] = static_cast<float>(i * 2654435761u >> 8 & 1023) / 1024 - 0.5f;
-  return memory;
-}
 
 struct Setup {
   WinogradCase shape;
@@ -33,7 +19,8 @@ struct Setup {
   WinogradLayout layout;
   int32_t tiles = 0;
   int32_t batch = 0;
-  Floats weights, padded, transformed, products, result, filter;
+  size_t image = 0;  // floats of the input
+  Floats filter{0}, weights{0}, padded{0}, transformed{0}, products{0}, result{0};
   WinogradOutput out;
 
   explicit Setup(const WinogradCase& of) : shape(of), layout(kernels.layout(of.channels, of.outputs)) {
@@ -45,32 +32,36 @@ struct Setup {
     batch = (tiles + parts - 1) / parts;
     const auto channels = static_cast<size_t>(shape.channels);
     const auto outputs = static_cast<size_t>(shape.outputs);
-    filter = floats(9 * channels * outputs);
-    weights = floats(layout.floats);
-    kernels.pack(layout, filter.get(), false, weights.get());
-    padded = floats(static_cast<size_t>((4 * across + 2) * (4 * down + 2)) * channels);
-    transformed = floats(static_cast<size_t>(36 * batch) * channels);
-    products = floats(static_cast<size_t>(36 * batch) * outputs);
-    result = floats(static_cast<size_t>(shape.height * shape.width) * outputs);
+    const auto pixels = static_cast<size_t>(shape.height * shape.width);
+    image = pixels * channels;
+    filter = Floats(9 * channels * outputs);
+    weights = Floats(layout.floats, 1);
+    kernels.pack(layout, filter.data(), false, weights.data());
+    padded = Floats(static_cast<size_t>((4 * across + 2) * (4 * down + 2)) * channels, 2);
+    transformed = Floats(static_cast<size_t>(36 * batch) * channels, 3);
+    products = Floats(static_cast<size_t>(36 * batch) * outputs, 4);
+    result = Floats(pixels * outputs, 5);
     out.pixel = shape.outputs;
-    out.bias = filter.get();
+    out.bias = filter.data();
     out.epilogue.min = 0;
   }
 
   void run(const WinogradKernels& with) {
-    winograd_convolution(with, layout, weights.get(), shape, batch, padded.get(), transformed.get(), products.get(),
-                         out, result.get(), nullptr);
+    winograd_convolution(with, layout, weights.data(), shape, batch, padded.data(), transformed.data(), products.data(),
+                         out, result.data(), nullptr);
   }
 
-  // `flops` for one convolution.
-  void report(benchmark::State& state, double flops) const {
-    const double rate = flops * 1e-9;
-    state.counters["GFLOP/s"] = benchmark::Counter(rate, benchmark::Counter::kIsIterationInvariantRate);
-    state.counters["of_peak"] = benchmark::Counter(rate / kPeak, benchmark::Counter::kIsIterationInvariantRate);
-    state.counters["tiles"] = batch;
-    state.SetLabel(simd_name());
+  // `floats` where they are, if `resident` of them are used again and again.
+  static void add(Work* work, double floats, double resident) {
+    work->add(level_of(resident * sizeof(float)), floats * sizeof(float));
   }
-  double plain_flops() const { return 18.0 * shape.channels * shape.outputs * shape.height * shape.width; }
+  void report_plain(benchmark::State& state) const {
+    const double plain = 18.0 * shape.channels * shape.outputs * shape.height * shape.width;
+    const auto done = state.counters.find("GFLOP/s");
+    if (done != state.counters.end()) state.counters["plain"] = done->second.value * plain / product_flops();
+    state.counters["tiles"] = batch;
+  }
+  double product_flops() const { return 72.0 * tiles * shape.channels * shape.outputs; }
 };
 
 void no_input(const WinogradRow&, int32_t, float*, int32_t, int32_t) {}
@@ -79,8 +70,13 @@ void no_output(const WinogradLayout&, const float*, int32_t, int32_t, int32_t, c
 
 void whole(benchmark::State& state, const WinogradCase& shape) {
   Setup setup(shape);
-  for (auto _ : state) setup.run(setup.kernels);
-  setup.report(state, setup.plain_flops());
+  // What is between the stages is no operand, but takes room.
+  const auto operands = static_cast<double>(setup.image + setup.weights.size() + setup.result.size());
+  Work work;
+  work.flops = setup.product_flops();
+  setup.add(&work, operands, operands + static_cast<double>(setup.transformed.size() + setup.products.size()));
+  measure(state, work, [&] { setup.run(setup.kernels); });
+  setup.report_plain(state);
 }
 
 void products(benchmark::State& state, const WinogradCase& shape) {
@@ -88,11 +84,16 @@ void products(benchmark::State& state, const WinogradCase& shape) {
   WinogradKernels kernels = setup.kernels;
   kernels.input = no_input;
   kernels.output = no_output;
-  for (auto _ : state) setup.run(kernels);
-  setup.report(state, 72.0 * setup.tiles * shape.channels * shape.outputs);
+  // Each batch comes from, and goes to, the same memory.
+  const auto buffers = static_cast<double>(setup.transformed.size() + setup.products.size());
+  const auto weights = static_cast<double>(setup.weights.size());
+  Work work;
+  work.flops = setup.product_flops();
+  setup.add(&work, buffers / setup.batch * setup.tiles, buffers);
+  setup.add(&work, weights, weights + buffers);
+  measure(state, work, [&] { setup.run(kernels); });
 }
 
-// GB/s of the buffer that is written or read, and nanoseconds for a channel of a tile.
 void transform(benchmark::State& state, const WinogradCase& shape, bool input) {
   Setup setup(shape);
   WinogradKernels kernels = setup.kernels;
@@ -102,30 +103,34 @@ void transform(benchmark::State& state, const WinogradCase& shape, bool input) {
   } else {
     kernels.input = no_input;
   }
-  for (auto _ : state) setup.run(kernels);
-  const double values = static_cast<double>(setup.tiles) * (input ? shape.channels : shape.outputs);
-  state.counters["GB/s"] =
-      benchmark::Counter(values * 36 * sizeof(float) * 1e-9, benchmark::Counter::kIsIterationInvariantRate);
-  state.counters["s_per_channel"] =
-      benchmark::Counter(values, benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
-  state.SetLabel(simd_name());
+  const auto buffer = static_cast<double>(input ? setup.transformed.size() : setup.products.size());
+  const auto image = static_cast<double>(input ? setup.image : setup.result.size());
+  Work work;
+  work.elements = buffer / setup.batch * setup.tiles;
+  setup.add(&work, work.elements, buffer);
+  setup.add(&work, image, image + buffer);
+  measure(state, work, [&] { setup.run(kernels); });
 }
 
 void direct(benchmark::State& state, const WinogradCase& shape) {
   Setup setup(shape);
   const GemmKernels& gemm = gemm_kernels();
   const GemmLayout layout = gemm.layout(9 * shape.channels, shape.outputs);
-  const Floats weights = floats(layout.floats);
+  Floats weights(layout.floats, 1);
   GemmWeights filter;
-  filter.data = setup.filter.get();
+  filter.data = setup.filter.data();
   filter.depth_stride = 1;
   filter.column_stride = 9 * shape.channels;
-  gemm.pack(layout, filter, weights.get());
+  gemm.pack(layout, filter, weights.data());
   const int32_t rows = std::clamp(48 / shape.width, 1, shape.height);  // of the image in one product
   const ptrdiff_t padded_row = static_cast<ptrdiff_t>((shape.width + 3) / 4 * 4 + 2) * shape.channels;
   std::vector<const float*> a(static_cast<size_t>(3 * rows * shape.width));
   std::vector<float*> c(static_cast<size_t>(rows * shape.width));
-  for (auto _ : state) {
+  const auto operands = static_cast<double>(setup.image + weights.size() + setup.result.size());
+  Work work;
+  work.flops = 18.0 * shape.channels * shape.outputs * shape.height * shape.width;
+  setup.add(&work, operands, operands);
+  measure(state, work, [&] {
     for (int32_t y = 0; y < shape.height; y += rows) {
       GemmCall call;
       call.rows = std::min(rows, shape.height - y) * shape.width;
@@ -133,29 +138,30 @@ void direct(benchmark::State& state, const WinogradCase& shape) {
         const int32_t row = y + i / shape.width;
         const int32_t x = i % shape.width;
         for (int32_t s = 0; s < 3; ++s) {
-          a[static_cast<size_t>(s * call.rows + i)] = setup.padded.get() + (row + s) * padded_row + x * shape.channels;
+          a[static_cast<size_t>(s * call.rows + i)] = setup.padded.data() + (row + s) * padded_row + x * shape.channels;
         }
-        c[static_cast<size_t>(i)] = setup.result.get() + static_cast<ptrdiff_t>(row * shape.width + x) * shape.outputs;
+        c[static_cast<size_t>(i)] = setup.result.data() + static_cast<ptrdiff_t>(row * shape.width + x) * shape.outputs;
       }
       call.a = a.data();
       call.segments = 3;
       call.segment_length = 3 * shape.channels;
       call.layout = &layout;
-      call.weights = weights.get();
+      call.weights = weights.data();
       call.last_panel = static_cast<int32_t>(layout.panels.size());
       call.c = c.data();
       call.epilogue.min = 0;
       gemm.run(call);
     }
-  }
-  setup.report(state, setup.plain_flops());
+  });
 }
 
 void pack(benchmark::State& state, const WinogradCase& shape) {
   Setup setup(shape);
-  for (auto _ : state) setup.kernels.pack(setup.layout, setup.filter.get(), false, setup.weights.get());
-  state.counters["GB/s"] = benchmark::Counter(static_cast<double>(setup.layout.floats) * sizeof(float) * 1e-9,
-                                              benchmark::Counter::kIsIterationInvariantRate);
+  const auto floats = static_cast<double>(setup.filter.size() + setup.weights.size());
+  Work work;
+  work.elements = static_cast<double>(setup.weights.size());
+  setup.add(&work, floats, floats);
+  measure(state, work, [&] { setup.kernels.pack(setup.layout, setup.filter.data(), false, setup.weights.data()); });
 }
 
 void register_all() {
