@@ -38,17 +38,21 @@ class Pad final : public Kernel {
     LITEFUSE_RETURN_IF_REFUSED(set_shape(output, dims));
     LITEFUSE_RETURN_IF_REFUSED(find_value(call));
 
-    // Dimensions that nothing is added to become one with what is inside them.
+    // Dimensions that nothing is added to become one with what is inside them, as does the innermost one that something
+    // is added to.
     element_size_ = size_of(input.type());
     levels_.clear();
     inner_ = 1;
     for (int i = input.shape.rank() - 1; i >= 0; --i) {
       const int64_t before = paddings[static_cast<size_t>(2 * i)], after = paddings[static_cast<size_t>(2 * i + 1)];
-      if (levels_.empty() && before == 0 && after == 0) {
-        inner_ *= input.shape[i];
+      const int64_t count = input.shape[i];
+      if (levels_.empty()) {
+        if (before != 0 || after != 0)
+          levels_.push_back({before * inner_, 1, after * inner_, (before + count + after) * inner_});
+        inner_ *= count;
       } else {
-        const int64_t block = levels_.empty() ? inner_ : levels_.back().total();
-        levels_.push_back({before, input.shape[i], after, block});
+        const int64_t block = levels_.back().total;
+        levels_.push_back({before * block, count, after * block, (before + count + after) * block});
       }
     }
     return Status();
@@ -62,10 +66,9 @@ class Pad final : public Kernel {
   }
 
  private:
-  // A dimension, with how many elements each of its indices stands for in the output.
+  // A dimension: elements of the output before and behind what `count` times the level inside writes, and all of them.
   struct Level {
-    int64_t before, count, after, block;
-    int64_t total() const { return (before + count + after) * block; }
+    int64_t before, count, after, total;
   };
 
   Status find_value(const Call& call) {
@@ -107,9 +110,9 @@ class Pad final : public Kernel {
       return to + bytes;
     }
     const Level& level = levels_[depth - 1];
-    to = filled(to, level.before * level.block, value);
+    to = filled(to, level.before, value);
     for (int64_t i = 0; i < level.count; ++i) to = pad(depth - 1, value, from, to);
-    return filled(to, level.after * level.block, value);
+    return filled(to, level.after, value);
   }
 
   char* filled(char* to, int64_t count, const void* value) const {
