@@ -88,7 +88,8 @@ class Maker {
 
   // Weights that may be stored as float16.
   int32_t filter(const Shape& shape, float scale) {
-    if (!random_.one_in(4)) return weights(shape, scale);
+    // The largest that DEQUANTIZE is emitted for.
+    if (shape.elements() > kMostElements || !random_.one_in(4)) return weights(shape, scale);
     halves.push_back(std::make_unique<std::vector<uint16_t>>(static_cast<size_t>(shape.elements())));
     for (uint16_t& x : *halves.back()) {
       x = static_cast<uint16_t>(random_.below(2) << 15 | random_.between(0, 13) << 10 | random_.below(1024));
@@ -133,7 +134,7 @@ class Maker {
     const auto kernel = reference_kernel(kind)();
     if (!kernel->prepare(call).ok()) return false;
     for (const Operand& output : call.outputs) {
-      if (output.elements() == 0 || output.elements() > 60000) return false;
+      if (output.elements() == 0 || output.elements() > kMostElements) return false;
     }
     for (const Operand& output : call.outputs) op.outputs.push_back(add(output.shape));
     for (int32_t t : op.outputs) alive_.push_back(t);
@@ -648,6 +649,8 @@ class Maker {
       emit(Kind::kAdd, {alive_.back(), x}, ActivationParams{activation()});
     }
   }
+
+  static constexpr int64_t kMostElements = 60000;  // of a tensor
 
   Random random_;
   Region region_;

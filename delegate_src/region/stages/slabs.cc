@@ -64,10 +64,10 @@ class Slabs final : public Stage {
       const Span all = Share{term, kTerms}.of(Span{0, p_.expand.outputs}, grain);
       // As many slabs as it takes to keep what is between in a part of the second cache.
       const size_t bytes = at(pixels * all.size()) * sizeof(float), most = caches().l2 / 2;
-      const auto slabs = static_cast<int32_t>(std::max<size_t>((bytes + most / 2) / most, 1));
+      const auto grains = at((all.size() + grain - 1) / grain);
+      const auto slabs = static_cast<int32_t>(std::clamp<size_t>((bytes + most / 2) / most, 1, grains));
       for (int32_t i = 0; i < slabs; ++i) {
-        const Span channels = Share{i, slabs}.of(all, grain);
-        if (channels.size() > 0 && !add(term, i == 0, channels)) return false;
+        if (!add(term, i == 0, Share{i, slabs}.of(all, grain))) return false;
       }
     }
     for (const Slab& slab : slabs_) {
@@ -259,8 +259,9 @@ bool slabs_pay(const SlabParams& p) {
   if (p.expand.epilogue.residual || p.project.epilogue.slopes != nullptr) return false;
   const int32_t wide = p.expand.outputs;
   if (p.depthwise.channels != wide || p.project.depth != wide) return false;
+  const auto small = [](const Window& w) { return w.in <= kMostRows && w.out <= kMostRows; };
   const int32_t grain = 2 * gemm_kernels().layout(1, 1).lanes;
-  return wide >= kTerms * grain && p.expand.y.in <= kMostRows && p.expand.x.in <= kMostRows &&
+  return wide >= kTerms * grain && small(p.depthwise.y) && small(p.depthwise.x) &&
          int64_t{wide} * (p.expand.depth + p.project.outputs) >= kLeastWeights;
 }
 
