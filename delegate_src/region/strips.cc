@@ -20,7 +20,7 @@ int32_t round_up(int32_t value, int32_t grain) { return (value + grain - 1) / gr
 // proportion to one another and to a multiply-add, which is much the same on all cores.
 constexpr double kL2 = 60, kL3 = 30, kMemory = 10;
 constexpr double kWork = 40;   // multiply-adds for each nanosecond
-constexpr double kCall = 400;  // nanoseconds of one call of a stage, with the rows that its last tiles have too few of
+constexpr double kCall = 200;  // nanoseconds of one call of a stage, with the rows that its last tiles have too few of
 // A pipeline may keep so much, even if it has to fetch it from a farther cache each time.
 constexpr uint64_t kMaxMemory = uint64_t{1} << 34;
 // Strips of one image: what they cost besides does not count any more, and a schedule is a list of them.
