@@ -358,11 +358,11 @@ Other delegates (XNNPACK) take what is left. Regions are claimed first, since th
 ## Kernels
 
 Floats run in vector kernels, for the instructions that the processor has, and strip by strip: what one operator makes
-is read by the next while it is in the cache. Inverted residuals on small images, whose weights are most of what is read,
-run by slabs of channels instead: each weight is read once, and cores share nothing. The kernels add in another order
-than TFLite's, as XNNPACK's do, so that results differ by rounding. Winograd's algorithm, which 3x3 convolutions of many channels use, errs by at most 1e-5 of
-the largest output of a convolution; the option `winograd`, and `litefuse convert --level exact` for a single file, keep
-from it.
+is read by the next while it is in the cache. Inverted residuals on small images, whose weights are most of what is
+read, run by slabs of channels instead: each weight is read once, and cores share nothing. The kernels add in another
+order than TFLite's, as XNNPACK's do, so that results differ by rounding. Winograd's algorithm, which 3x3 convolutions
+of many channels use, errs by at most 1e-5 of the largest output of a convolution; the option `winograd`, and
+`litefuse convert --level exact` for a single file, keep from it.
 
 What these kernels do not cover (integers, floats with int8 weights, some shapes) runs in reference kernels, which give
 the same bits as TFLite's. They are slow, so that `litefuse convert` forms regions without such operators, unless they
