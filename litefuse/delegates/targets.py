@@ -93,7 +93,7 @@ class Functions:
     sin: Sides = Sides(32.0, 32.0)
     cos: Sides = Sides(32.0, 32.0)
     sqrt: Sides = Sides(18.0, 20.0)
-    rsqrt: Sides = Sides(3.0, 14.0)
+    rsqrt: Sides = Sides(5.0, 14.0)
     div: Sides = Sides(13.0, 14.0)
     hard_swish: Sides = Sides(4.0, 4.0)
     leaky_relu: Sides = Sides(2.0, 2.0)
