@@ -47,8 +47,9 @@ class Pad final : public Kernel {
       const int64_t before = paddings[static_cast<size_t>(2 * i)], after = paddings[static_cast<size_t>(2 * i + 1)];
       const int64_t count = input.shape[i];
       if (levels_.empty()) {
-        if (before != 0 || after != 0)
+        if (before != 0 || after != 0) {
           levels_.push_back({before * inner_, 1, after * inner_, (before + count + after) * inner_});
+        }
         inner_ *= count;
       } else {
         const int64_t block = levels_.back().total;

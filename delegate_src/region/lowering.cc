@@ -19,16 +19,22 @@ int number_of(std::vector<int32_t>* list, int32_t tensor) {
   return static_cast<int>(list->size()) - 1;
 }
 
+// Of a unit that is a convolution, whose input has this size.
+ConvStageParams conv_params(const Unit& unit, int32_t height, int32_t width) {
+  ConvStageParams params = unit.conv;
+  if (unit.inherits) {
+    params.y = pointwise(height);
+    params.x = pointwise(width);
+  }
+  return params;
+}
+
 // The stages of units that are one, which `in`, the image of the first input, may decide on; nullptr for other units,
 // or where there is no memory for the weights.
 std::unique_ptr<Stage> make_stage(const Unit& unit, const Image& in, bool sliced, bool winograd) {
   switch (unit.type) {
     case Unit::Type::kConv: {
-      ConvStageParams params = unit.conv;
-      if (unit.inherits) {
-        params.y = pointwise(in.height);
-        params.x = pointwise(in.width);
-      }
+      ConvStageParams params = conv_params(unit, in.height, in.width);
       params.sliced = sliced;
       std::unique_ptr<Stage> stage = winograd ? make_winograd_stage(params) : nullptr;
       return stage != nullptr ? std::move(stage) : make_conv_stage(params);
@@ -210,17 +216,10 @@ class Emitter {
   }
 
   SlabParams slab_params(size_t u) const {
-    const Unit *const expand = &phase_.units[u], *const depthwise = expand + 1, *const project = expand + 2;
-    SlabParams params{expand->conv, depthwise->depthwise, project->conv};
-    const auto inherit = [](const Unit& unit, const Window& y, const Window& x, ConvStageParams* conv) {
-      if (!unit.inherits) return;
-      conv->y = y;
-      conv->x = x;
-    };
-    const Window &y = depthwise->depthwise.y, &x = depthwise->depthwise.x;
-    inherit(*expand, pointwise(y.in), pointwise(x.in), &params.expand);
-    inherit(*project, pointwise(y.out), pointwise(x.out), &params.project);
-    return params;
+    const Unit* const units = &phase_.units[u];
+    const DepthwiseStageParams& depthwise = units[1].depthwise;
+    return SlabParams{conv_params(units[0], depthwise.y.in, depthwise.x.in), depthwise,
+                      conv_params(units[2], depthwise.y.out, depthwise.x.out)};
   }
 
   // Whether three units from `u` on are an inverted residual that is computed by slabs of channels.

@@ -187,10 +187,8 @@ void Pipeline::clear_counts() {
 
 size_t Pipeline::row_floats(const Stream& stream) const {
   const int64_t columns = int64_t{stream.image.width} + stream.left + stream.right;
-  auto floats = static_cast<size_t>(columns * stream.image.channels);
-  // Rows of padded rings never lie a multiple of 4 KiB apart, where they would fight for the same places in the cache.
-  if (stream.left + stream.right > 0 && floats * sizeof(float) % 4096 < 128) floats += 32;
-  return floats;
+  const auto floats = static_cast<size_t>(columns * stream.image.channels);
+  return stream.left + stream.right > 0 ? padded_row(floats) : floats;
 }
 
 size_t Pipeline::lay_out() {
@@ -431,15 +429,9 @@ Rows Pipeline::rows_of(int stream, int32_t image, const float* const* inputs, fl
 std::vector<Rows> Pipeline::prepare(int32_t image, const float* const* inputs, float* const* outputs,
                                     char* memory) const {
   std::memset(memory + zeros_, 0, zero_bytes_);
-  for (const Stream& stream : streams_) {
-    if (stream.place != Place::kRing || stream.left + stream.right == 0) continue;
-    const size_t row = row_floats(stream), left = at(stream.left * stream.image.channels);
-    const size_t inner = at(stream.image.width * stream.image.channels);
-    auto* data = reinterpret_cast<float*>(memory + stream.offset);
-    for (int32_t y = 0; y < stream.kept; ++y, data += row) {
-      std::fill(data, data + left, 0.0f);
-      std::fill(data + left + inner, data + row, 0.0f);
-    }
+  for (size_t i = 0; i < streams_.size(); ++i) {
+    if (streams_[i].place != Place::kRing || streams_[i].left + streams_[i].right == 0) continue;
+    rows_of(static_cast<int>(i), image, inputs, outputs, memory).clear_sides();
   }
   // What each stage reads and writes, one behind the other.
   std::vector<Rows> views;

@@ -63,6 +63,14 @@ struct Rows {
   float* at(int32_t y) const { return base + static_cast<ptrdiff_t>(y % modulus) * row; }
   // The row, or zeros where it is outside of the image.
   const float* padded(int32_t y) const { return y < 0 || y >= height ? zeros : at(y); }
+  // Zeros beside all rows, which need only be written once.
+  void clear_sides() const {
+    for (int32_t y = 0; y < modulus; ++y) {
+      float* const first = at(y);
+      std::fill(first - left * pixel, first, 0.0f);
+      std::fill(first + width * pixel, first + (width + right) * pixel, 0.0f);
+    }
+  }
   // How many of the rows from `span.begin` on lie one behind the other without a gap, as one long row of pixels.
   int32_t joined(Span span) const {
     if (row != pixel * width) return 1;
@@ -70,6 +78,10 @@ struct Rows {
     return span.size() < modulus - place ? span.size() : modulus - place;
   }
 };
+
+// Floats from one row to the next where each has so many with the zeros beside it: rows never lie a multiple of 4 KiB
+// apart, where they would fight for the same places in the cache.
+inline size_t padded_row(size_t floats) { return floats * sizeof(float) % 4096 < 128 ? floats + 32 : floats; }
 
 // Calls f(row, how many) for rows of all streams that lie one behind the other, as if they were one.
 template <typename F>
@@ -151,17 +163,17 @@ class Pipeline {
   // Makes a ring the same memory as another stream of the same size: channels [first, ...) of it.
   void make_view(int stream, int of, int32_t first);
 
-  // Stages, in an order in which they can run. `op` is the number of the operator that gets the time in profiles.
-  void add_stage(std::unique_ptr<Stage> stage, std::vector<int> inputs, std::vector<int> outputs, int op) {
-    add_stage(std::move(stage), std::move(inputs), std::move(outputs), std::vector<Timed>{{op, 1.0}});
-  }
-  // The same where several operators share the time.
+  // An operator, by its number, and the part of a stage's time that it gets in profiles.
   struct Timed {
     int op = -1;
     double part = 1;
   };
+  // Stages, in an order in which they can run, with the operators that they compute.
   void add_stage(std::unique_ptr<Stage> stage, std::vector<int> inputs, std::vector<int> outputs,
                  std::vector<Timed> ops);
+  void add_stage(std::unique_ptr<Stage> stage, std::vector<int> inputs, std::vector<int> outputs, int op) {
+    add_stage(std::move(stage), std::move(inputs), std::move(outputs), std::vector<Timed>{{op, 1.0}});
+  }
 
   // Decides on strips and memory. All streams and stages must be there.
   Status plan(int threads);

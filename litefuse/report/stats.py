@@ -658,4 +658,5 @@ def _appended(model: Model) -> dict[str, int]:
         with zipfile.ZipFile(io.BytesIO(model.attachment.data)) as archive:
             return {info.filename: info.file_size for info in archive.infolist()}
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
+        # No archive, or a damaged one: its bytes are kept all the same, and are listed as one piece without a name.
         return {"": model.attachment.data.nbytes}

@@ -163,15 +163,33 @@ HWY_INLINE void finish(const Finish& how, const float* slopes, const float* cons
   }
 }
 
-// One row of B: multiplies lane kLane of each a[i] with it.
-template <int kLane, int kRows, int kSums, int kPanels>
-HWY_INLINE void multiply_lane(const V (&a)[kRows], const float* (&b)[kPanels], V (&sum)[kRows][kSums]) {
+// Loads a row of each panel: of B, or the bias before it.
+template <int kSums, int kPanels>
+HWY_INLINE void next_row(const float* (&b)[kPanels], V (&row)[kSums]) {
   constexpr int kVectors = kSums / kPanels;
-  V row[kSums];
   HWY_UNROLL(16)
   for (int j = 0; j < kSums; ++j) row[j] = hn::Load(D(), b[j / kVectors] + j % kVectors * kVectorLanes);
   HWY_UNROLL(16)
   for (int p = 0; p < kPanels; ++p) b[p] += kVectors * kVectorLanes;
+}
+
+// The sums of a tile begin with the bias.
+template <int kRows, int kSums, int kPanels>
+HWY_INLINE void begin(const float* (&b)[kPanels], V (&sum)[kRows][kSums]) {
+  V bias[kSums];
+  next_row(b, bias);
+  HWY_UNROLL(16)
+  for (int j = 0; j < kSums; ++j) {
+    HWY_UNROLL(16)
+    for (int i = 0; i < kRows; ++i) sum[i][j] = bias[j];
+  }
+}
+
+// One row of B: multiplies lane kLane of each a[i] with it.
+template <int kLane, int kRows, int kSums, int kPanels>
+HWY_INLINE void multiply_lane(const V (&a)[kRows], const float* (&b)[kPanels], V (&sum)[kRows][kSums]) {
+  V row[kSums];
+  next_row(b, row);
   HWY_UNROLL(16)
   for (int i = 0; i < kRows; ++i) {
     HWY_UNROLL(16)
@@ -196,12 +214,8 @@ HWY_INLINE void multiply_four(const float* const (&a)[kRows], ptrdiff_t k, const
 template <int kRows, int kSums, int kPanels>
 HWY_INLINE void multiply(const float* const (&a)[kRows], ptrdiff_t k, const float* (&b)[kPanels],
                          V (&sum)[kRows][kSums]) {
-  constexpr int kVectors = kSums / kPanels;
   V row[kSums];
-  HWY_UNROLL(16)
-  for (int j = 0; j < kSums; ++j) row[j] = hn::Load(D(), b[j / kVectors] + j % kVectors * kVectorLanes);
-  HWY_UNROLL(16)
-  for (int p = 0; p < kPanels; ++p) b[p] += kVectors * kVectorLanes;
+  next_row(b, row);
   HWY_UNROLL(16)
   for (int i = 0; i < kRows; ++i) {
     const V x = hn::Set(D(), a[i][k]);
@@ -249,14 +263,9 @@ HWY_NOINLINE void run_tiles(const Strip& strip, int32_t tiles) {
     HWY_UNROLL(16)
     for (int p = 0; p < kPanels; ++p) b[p] = weights + static_cast<size_t>(p) * strip.panel_floats;
     V sum[kRows][kSums];
+    begin(b, sum);
     HWY_UNROLL(16)
-    for (int j = 0; j < kSums; ++j) {
-      const V bias = hn::Load(d, b[j / kVectors] + j % kVectors * kVectorLanes);
-      HWY_UNROLL(16)
-      for (int i = 0; i < kRows; ++i) sum[i][j] = bias;
-    }
-    HWY_UNROLL(16)
-    for (int p = 0; p < kPanels; ++p) b[p] += kVectors * kVectorLanes + skip;
+    for (int p = 0; p < kPanels; ++p) b[p] += skip;
     if (HWY_UNLIKELY(!begins)) {
       HWY_UNROLL(16)
       for (int i = 0; i < kRows; ++i) {
@@ -359,13 +368,7 @@ HWY_NOINLINE void run_across(const Strip& strip, int32_t tiles, int32_t panels) 
     const float* b[1] = {weights};
     for (ptrdiff_t column = 0; column < panels * kWidth; column += kWidth) {
       V sum[kRows][kVectors];
-      HWY_UNROLL(16)
-      for (int j = 0; j < kVectors; ++j) {
-        const V bias = hn::Load(d, b[0] + j * kVectorLanes);
-        HWY_UNROLL(16)
-        for (int i = 0; i < kRows; ++i) sum[i][j] = bias;
-      }
-      b[0] += kWidth;
+      begin(b, sum);
       ptrdiff_t k = 0;
       if constexpr (kByLane) {
         for (; k + 4 <= length; k += 4) multiply_four(a, k, b, sum);

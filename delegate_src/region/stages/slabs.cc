@@ -29,6 +29,12 @@ bool is_pointwise(const ConvStageParams& conv) {
   return one(conv.y) && one(conv.x) && conv.groups == 1 && conv.piece == 0 && !conv.filter.by_depth;
 }
 
+// Channels are cut where panels of the products are.
+int32_t panel_columns() { return 2 * gemm_kernels().layout(1, 1).lanes; }
+
+// Of the two products, in floats.
+int64_t weights_of(const SlabParams& p) { return int64_t{p.expand.outputs} * (p.expand.depth + p.project.outputs); }
+
 // A filter without some of its channels; what is copied has to be held while stages are made.
 class Slicer {
  public:
@@ -57,7 +63,7 @@ class Slabs final : public Stage {
   explicit Slabs(const SlabParams& params) : p_(params) {}
 
   bool pack() {
-    const int32_t grain = 2 * gemm_kernels().layout(1, 1).lanes;  // the columns of a panel
+    const int32_t grain = panel_columns();
     const Window &y = p_.depthwise.y, &x = p_.depthwise.x;
     const int64_t pixels = int64_t{y.in} * x.in + int64_t{y.out} * x.out;
     for (int32_t term = 0; term < kTerms; ++term) {
@@ -120,16 +126,16 @@ class Slabs final : public Stage {
         channels = slab.channels;
         wide.channels = filtered.channels = channels;
         wide.pixel = filtered.pixel = channels;
-        wide.row = row_floats(channels);
+        wide.row = static_cast<ptrdiff_t>(wide_row(channels));
         filtered.row = ptrdiff_t{filtered.width} * channels;
         wide.zeros = reinterpret_cast<const float*>(memory) + ptrdiff_t{left_} * channels;
         wide.base = reinterpret_cast<float*>(memory + zero_bytes()) + ptrdiff_t{left_} * channels;
-        clear_edges(wide);
+        wide.clear_sides();
       }
       slab.expand->run(inputs, &wide, Span{0, wide.height}, Share(), inner);
       slab.depthwise->run(&wide, &filtered, Span{0, filtered.height}, Share(), inner);
-      const Rows terms_and_more[] = {filtered, outputs[slab.term]};
-      slab.project->run(terms_and_more, outputs + slab.term, Span{0, filtered.height}, Share(), inner);
+      const Rows reads[] = {filtered, outputs[slab.term]};  // the second one unless the slab begins its term
+      slab.project->run(reads, outputs + slab.term, Span{0, filtered.height}, Share(), inner);
     }
   }
 
@@ -142,8 +148,7 @@ class Slabs final : public Stage {
   // The first slab of a term begins it, the others are added to it; the first term has the bias.
   bool add(int32_t term, bool begins, Span channels) {
     // Most of the weights have left the second cache when they are read again.
-    const int64_t weights = int64_t{p_.expand.outputs} * (p_.expand.depth + p_.project.outputs);
-    const bool cold = at(weights) * sizeof(float) > caches().l2 / 4 * 3;
+    const bool cold = at(weights_of(p_)) * sizeof(float) > caches().l2 / 4 * 3;
     Slicer slicer;
     Slab slab;
     slab.term = term;
@@ -181,24 +186,13 @@ class Slabs final : public Stage {
     return true;
   }
 
-  // Rows never lie a multiple of 4 KiB apart, as those of rings.
-  ptrdiff_t row_floats(int32_t channels) const {
-    const ptrdiff_t floats = ptrdiff_t{p_.depthwise.x.in + left_ + right_} * channels;
-    return floats * static_cast<ptrdiff_t>(sizeof(float)) % 4096 < 128 ? floats + 32 : floats;
-  }
-  size_t zero_bytes() const { return aligned((at(row_floats(widest_)) + 32) * sizeof(float)); }
-  size_t wide_bytes() const { return aligned(at(p_.depthwise.y.in) * (at(row_floats(widest_)) + 32) * sizeof(float)); }
+  size_t wide_row(int32_t channels) const { return padded_row(at(p_.depthwise.x.in + left_ + right_) * at(channels)); }
+  // The longest, which need not be that of the widest slab.
+  size_t most_row_bytes() const { return (wide_row(widest_) + 32) * sizeof(float); }
+  size_t zero_bytes() const { return aligned(most_row_bytes()); }
+  size_t wide_bytes() const { return aligned(at(p_.depthwise.y.in) * most_row_bytes()); }
   size_t filtered_bytes() const {
     return aligned(at(int64_t{p_.depthwise.y.out} * p_.depthwise.x.out * widest_) * sizeof(float));
-  }
-
-  static void clear_edges(const Rows& rows) {
-    const ptrdiff_t left = rows.left * rows.pixel, inner = rows.width * rows.pixel;
-    for (int32_t y = 0; y < rows.height; ++y) {
-      float* const row = rows.at(y);
-      std::fill(row - left, row, 0.0f);
-      std::fill(row + inner, row + inner + rows.right * rows.pixel, 0.0f);
-    }
   }
 
   SlabParams p_;
@@ -260,9 +254,8 @@ bool slabs_pay(const SlabParams& p) {
   const int32_t wide = p.expand.outputs;
   if (p.depthwise.channels != wide || p.project.depth != wide) return false;
   const auto small = [](const Window& w) { return w.in <= kMostRows && w.out <= kMostRows; };
-  const int32_t grain = 2 * gemm_kernels().layout(1, 1).lanes;
-  return wide >= kTerms * grain && small(p.depthwise.y) && small(p.depthwise.x) &&
-         int64_t{wide} * (p.expand.depth + p.project.outputs) >= kLeastWeights;
+  return wide >= kTerms * panel_columns() && small(p.depthwise.y) && small(p.depthwise.x) &&
+         weights_of(p) >= kLeastWeights;
 }
 
 std::unique_ptr<Stage> make_slab_stage(const SlabParams& params) {
