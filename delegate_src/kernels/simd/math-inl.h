@@ -118,6 +118,7 @@ LITEFUSE_LIFT(Ge)
 LITEFUSE_LIFT(Le)
 LITEFUSE_LIFT(Eq)
 LITEFUSE_LIFT(IfThenElse)
+LITEFUSE_LIFT(IfNegativeThenElse)
 LITEFUSE_LIFT(BitCast)
 LITEFUSE_LIFT(ConvertTo)
 LITEFUSE_LIFT(ApproximateReciprocal)
@@ -306,15 +307,13 @@ HWY_INLINE V vec_exp_of_any(D d, V x) {
   const hn::RebindToSigned<D> di;
   // e^-104 rounds to zero, e^89 to infinity.
   x = clamp_keeping_nan(d, hn::Set(d, -104.0f), hn::Set(d, 89.0f), x);
-  const V exponent = exponent_of<0>(d, x);
-  const V p = rough_exp_of_remainder(d, remainder_of<0>(d, x, exponent));
-  // 2^n in two factors, since it need not be a normal number.
-  const auto power = op::Sub(op::BitCast(di, exponent), hn::Set(di, 0x4b400000));
-  const auto half = op::ShiftRight<1>(power);
-  const auto one = hn::Set(di, 0x3f800000);
-  const V s = op::BitCast(d, op::Add(op::ShiftLeft<23>(half), one));
-  const V t = op::BitCast(d, op::Add(op::ShiftLeft<23>(op::Sub(power, half)), one));
-  return op::Mul(op::Mul(p, s), t);
+  // 2^n in two factors, 2^(n + 64) 2^-64 or 2^(n - 64) 2^64, since it need not be a normal number. The difference of two
+  // powers' exponents is the first one's, with the bias twice in what it is taken from.
+  const V exponent = exponent_of<254>(d, x);
+  const V p = rough_exp_of_remainder(d, remainder_of<254>(d, x, exponent));
+  const auto second = op::IfNegativeThenElse(x, hn::Set(d, 0x1p-64f), hn::Set(d, 0x1p64f));
+  const auto first = op::BitCast(d, op::Sub(op::ShiftLeft<23>(op::BitCast(di, exponent)), op::BitCast(di, second)));
+  return op::Mul(op::Mul(p, first), second);
 }
 
 template <class D, class V>

@@ -966,6 +966,29 @@ HWY_INLINE void reduce_few(D d, const float* x, ptrdiff_t pixels, ptrdiff_t pixe
   }
 }
 
+// The last R pixels of a chunk, and what all of them come to. Where there were none before these, nothing is loaded:
+// rows of up to seven pixels, as the last layers of networks have, stay in registers.
+template <int R, class Operation, class Partial>
+HWY_INLINE FullMask reduce_last(const float* at, ptrdiff_t pixel, ptrdiff_t channels, const Partial& partial, bool only,
+                                const float* shift, float* result, Operation operation) {
+  const Full d;
+  FullMask nan = hn::FirstN(d, 0);
+  for (ptrdiff_t c = 0; c < channels; c += kStep) {
+    const Vector shifts = Operation::kShifts ? hn::LoadU(d, shift + c) : hn::Zero(d);
+    Vector sums[4];
+    HWY_UNROLL(8)
+    for (int p = 0; p < 4; ++p) sums[p] = only ? hn::Set(d, Operation::kStart) : hn::Load(d, partial[p] + c);
+    HWY_UNROLL(8)
+    for (int p = 0; p < R; ++p) {
+      const Vector v = hn::LoadU(d, at + p * pixel + c);
+      if constexpr (Operation::kWatchesNan) nan = hn::Or(nan, hn::IsNaN(v));
+      sums[p % 4] = operation.next(sums[p % 4], v, shifts);
+    }
+    hn::StoreU(operation.join(operation.join(sums[0], sums[1]), operation.join(sums[2], sums[3])), d, result + c);
+  }
+  return nan;
+}
+
 // Up to kChunk channels, eight pixels side by side, so that memory is read in its order; the partial results are kept
 // in the L1 cache. (Columns of vectors that go through all pixels reach a fifth of this speed where the distance of
 // pixels is a multiple of 4 KB.)
@@ -976,8 +999,6 @@ HWY_INLINE void reduce_chunk(const float* x, ptrdiff_t pixels, ptrdiff_t pixel, 
   const Full d;
   alignas(64) float partial[4][kChunk];
   const ptrdiff_t whole = channels / kStep * kStep;
-  for (int p = 0; p < 4; ++p)
-    for (ptrdiff_t c = 0; c < whole; c += kStep) hn::Store(hn::Set(d, Operation::kStart), d, partial[p] + c);
   FullMask nan = hn::FirstN(d, 0);
   const float* at = x;
   ptrdiff_t i = 0;
@@ -988,23 +1009,40 @@ HWY_INLINE void reduce_chunk(const float* x, ptrdiff_t pixels, ptrdiff_t pixel, 
       for (int p = 0; p < 4; ++p) {
         const Vector v = hn::LoadU(d, at + p * pixel + c), w = hn::LoadU(d, at + (p + 4) * pixel + c);
         if constexpr (Operation::kWatchesNan) nan = hn::Or(nan, hn::Or(hn::IsNaN(v), hn::IsNaN(w)));
-        const Vector first = operation.next(hn::Load(d, partial[p] + c), v, shifts);
-        hn::Store(operation.next(first, w, shifts), d, partial[p] + c);
+        const Vector before = i == 0 ? hn::Set(d, Operation::kStart) : hn::Load(d, partial[p] + c);
+        hn::Store(operation.next(operation.next(before, v, shifts), w, shifts), d, partial[p] + c);
       }
     }
   }
-  for (int p = 0; i < pixels; ++i, at += pixel, p = (p + 1) % 4) {
-    for (ptrdiff_t c = 0; c < whole; c += kStep) {
-      const Vector shifts = Operation::kShifts ? hn::LoadU(d, shift + c) : hn::Zero(d);
-      const Vector v = hn::LoadU(d, at + c);
-      if constexpr (Operation::kWatchesNan) nan = hn::Or(nan, hn::IsNaN(v));
-      hn::Store(operation.next(hn::Load(d, partial[p] + c), v, shifts), d, partial[p] + c);
-    }
-  }
-  for (ptrdiff_t c = 0; c < whole; c += kStep) {
-    const Vector a = operation.join(hn::Load(d, partial[0] + c), hn::Load(d, partial[1] + c));
-    const Vector b = operation.join(hn::Load(d, partial[2] + c), hn::Load(d, partial[3] + c));
-    hn::StoreU(operation.join(a, b), d, result + c);
+  const auto last = [&](auto count) HWY_ATTR {
+    const auto found = reduce_last<decltype(count)::value>(at, pixel, whole, partial, i == 0, shift, result, operation);
+    nan = hn::Or(nan, found);
+  };
+  switch (pixels - i) {
+    case 0:
+      last(std::integral_constant<int, 0>());
+      break;
+    case 1:
+      last(std::integral_constant<int, 1>());
+      break;
+    case 2:
+      last(std::integral_constant<int, 2>());
+      break;
+    case 3:
+      last(std::integral_constant<int, 3>());
+      break;
+    case 4:
+      last(std::integral_constant<int, 4>());
+      break;
+    case 5:
+      last(std::integral_constant<int, 5>());
+      break;
+    case 6:
+      last(std::integral_constant<int, 6>());
+      break;
+    default:
+      last(std::integral_constant<int, 7>());
+      break;
   }
   if constexpr (Operation::kWatchesNan) {
     if (HWY_UNLIKELY(!hn::AllFalse(d, nan)))
