@@ -193,13 +193,11 @@ def randomise(model: Any) -> Any:
     rng = np.random.default_rng(0)
     for layer in model.layers:
         if isinstance(layer, layers.BatchNormalization):
-            gamma, beta, mean, variance = (w.shape for w in layer.weights)
+            # Without gamma or beta where the layer has no scale or no shift.
             layer.set_weights(
                 [
-                    rng.uniform(0.5, 1.5, gamma),
-                    rng.normal(0, 0.2, beta),
-                    rng.normal(0, 0.2, mean),
-                    rng.uniform(0.5, 1.5, variance),
+                    rng.normal(0, 0.2, w.shape) if w.name in ("beta", "moving_mean") else rng.uniform(0.5, 1.5, w.shape)
+                    for w in layer.weights
                 ]
             )
     return model

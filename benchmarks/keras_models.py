@@ -32,10 +32,10 @@ def make(name: str) -> bytes:
 
     keras.utils.set_random_seed(0)
     model = getattr(keras.applications, name)(weights=None, input_shape=(224, 224, 3))
-    return convert_with_keras(_calmed(_scaled(randomise(model))), 1)
+    return convert_with_keras(_calmed(scaled(randomise(model))), 1)
 
 
-def _scaled(model: Any) -> Any:
+def scaled(model: Any) -> Any:
     """Random scales and shifts for the layers of ConvNeXt that begin near zero or as the identity."""
     import numpy as np
 

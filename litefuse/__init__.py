@@ -84,6 +84,8 @@ class _Package(ModuleType):
             super().__setattr__(name, value)
 
     def __getattr__(self, name: str) -> Any:
+        if name == "keras":
+            return import_module("litefuse.keras")
         if name not in _PLACES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         module, _, attribute = _PLACES[name].partition(":")

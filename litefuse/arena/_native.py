@@ -8,6 +8,7 @@ from array import array
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from litefuse.errors import RuntimeMissingError
 from litefuse.native import find
 
 _TEXT = 512
@@ -15,7 +16,13 @@ _ANSWERS: dict[int, Literal["found", "infeasible", "limit"]] = {0: "found", 1: "
 
 
 def _load() -> Any:
-    library = ctypes.CDLL(str(find("arena", "litefuse_arena")))
+    path = find("arena", "litefuse_arena")
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise RuntimeMissingError(
+            f"litefuse's library for planning memory cannot be loaded: {error}; install litefuse again, which builds it"
+        ) from None
     handle, text = ctypes.c_void_p, ctypes.c_char_p
     rows = ctypes.POINTER(ctypes.c_int64)
     for name, result, arguments in (
