@@ -43,7 +43,8 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -69,10 +70,27 @@ JITTER = 2.0**-22
 _TINY = float(np.finfo(np.float32).tiny)
 # From here on a number is the remains of an infinity rather than a result.
 _HUGE = 1e30
+# Relative differences below this power of ten count as of this one.
+_LEAST_POWER = -12
 # Own noise from which on the comparison is called weak.
 _LOUD = 0.01
 # Runs of an output that may be found wrong before no more effort is made to excuse it.
 _STRIKES = 3
+
+
+class Distribution(NamedTuple):
+    """How large the differences of an output's elements are, in all ordinary runs with both sets of kernels together.
+
+    Inputs that are not finite or overflow are left out.
+    """
+
+    measure: str
+    """`relative` to the largest magnitude of the output in the same run, `steps` of an integer, or `elements` that are
+    not equal."""
+    equal: int
+    """Elements that are equal."""
+    bins: list[tuple[float, float, int]]
+    """For the others: the differences above the first number, up to and with the second, and how many there are."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +115,8 @@ class OutputDifference:
     bound: str
     """What was allowed in the run that came closest to it, or went farthest beyond."""
     ok: bool
+    distribution: Distribution | None = None
+    """How the differences are spread; None where none were measured."""
 
 
 class Run(NamedTuple):
@@ -159,6 +179,9 @@ class Output:
         self.unsettled = 0
         self.flip = 0.0
         self.strikes = 0
+        self.measure = "elements"
+        # Elements by the power (of ten for relative differences, of two for steps) that they differ by at most.
+        self.counts: Mapping[int | None, int] = {}
         self.type = "string" if port.type == TensorType.STRING else ""
         self.seen: set[int] = set()
 
@@ -207,6 +230,8 @@ class Output:
             finding = self._discrete(x, y)
         else:
             finding = self._steps(x, y)
+        if not run.case.extreme and not run.fails:
+            self._count(x, y, finding.scale)
         finding.xnnpack = run.xnnpack
         finding.noise = self._noise(x, second, finding.scale)
         if run.case.ordinary:
@@ -304,6 +329,42 @@ class Output:
             self._worse(apart, float(np.max(np.abs(numbers), initial=1.0)))
         return finding
 
+    def _count(self, x: Array, y: Array, scale: float) -> None:
+        """Adds the differences of one run to the distribution."""
+        found: Counter[int | None] = Counter(self.counts)  # a new one, since snapshots keep the old
+        if x.dtype.kind in "fc":
+            self.measure = "relative"
+            x, y = _as_real(x), _as_real(y)
+            both = _is_finite(x) & _is_finite(y)
+            apart = np.abs(x[both].astype(np.float64) - y[both].astype(np.float64)) / max(scale, _TINY)
+            powers = np.ceil(np.log10(apart[apart > 0]) - 1e-9)
+        elif x.dtype.kind in "iu" and not self._is_discrete(x):
+            self.measure = "steps"
+            apart = np.abs(x.astype(np.int64) - y.astype(np.int64)).reshape(-1)
+            powers = np.ceil(np.log2(apart[apart > 0]))
+        else:
+            apart = np.asarray(x != y, bool).reshape(-1)
+            powers = np.zeros(int(np.count_nonzero(apart)))
+        found[None] += int(apart.size - powers.size)
+        values, numbers = np.unique(powers.astype(np.int64), return_counts=True)
+        for value, n in zip(values.tolist(), numbers.tolist(), strict=True):
+            found[max(value, _LEAST_POWER)] += n
+        self.counts = found
+
+    def distribution(self) -> Distribution | None:
+        """How the differences are spread; None where no ordinary run was measured."""
+        if not self.counts:
+            return None
+        powers = sorted(power for power in self.counts if power is not None)
+        bins: list[tuple[float, float, int]] = []
+        for power in powers:
+            if self.measure == "relative":
+                low, high = 10.0 ** (power - 1) if power > _LEAST_POWER else 0.0, 10.0**power
+            else:
+                low, high = (0.0, 1.0) if power == 0 else (2.0 ** (power - 1), 2.0**power)
+            bins.append((low, high, self.counts[power]))
+        return Distribution(self.measure, self.counts.get(None, 0), bins)
+
     def _worse(self, error: float, scale: float) -> None:
         self.max_abs = max(self.max_abs, error)
         self.max_rel = max(self.max_rel, error / scale)
@@ -329,6 +390,7 @@ class Output:
             nonfinite=self.nonfinite,
             bound=", ".join(dict.fromkeys(texts)),
             ok=all(ratio <= 1 for ratio, _ in worst.values()),
+            distribution=self.distribution(),
         )
 
     def _judge(self, finding: _Finding) -> tuple[float, str]:

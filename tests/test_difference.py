@@ -259,3 +259,37 @@ def test_a_step_of_floats_that_were_rounded() -> None:
     assert float(y[0]) - float(x[0]) > float(scale)
     assert judged(output(QUANTIZED, step=float(scale)), x, y).ok
     assert not judged(output(QUANTIZED, step=float(scale)), x, y + scale).ok
+
+
+class TestDistribution:
+    def test_floats_go_by_powers_of_ten(self) -> None:
+        subject = output()
+        judged(subject, floats(2, 1, -1, 0), floats(2, 1 + 1e-3, -1, 4e-9))
+        result = judged(subject, floats(4, 1, -1, 0), floats(4, 1, -1, 3))
+        assert result.distribution is not None
+        assert (result.distribution.measure, result.distribution.equal) == ("relative", 5)
+        shown = [(pytest.approx(low), pytest.approx(high), n) for low, high, n in result.distribution.bins]
+        assert shown == [(1e-9, 1e-8, 1), (1e-4, 1e-3, 1), (0.1, 1.0, 1)]
+
+    def test_steps_go_by_powers_of_two(self) -> None:
+        result = judged(output(**INT8), np.array([0, 5, 9, -128], np.int8), np.array([0, 6, 12, 127], np.int8))
+        assert result.distribution == ("steps", 1, [(0.0, 1.0, 1), (2.0, 4.0, 1), (128.0, 256.0, 1)])
+
+    def test_other_elements_differ_or_not(self) -> None:
+        subject = output(type=TensorType.INT32)
+        result = judged(subject, np.array([1, 2, 3, 4], np.int32), np.array([1, 2, 9, 4], np.int32))
+        assert result.distribution == ("elements", 3, [(0.0, 1.0, 1)])
+
+    def test_special_values_are_left_out(self) -> None:
+        subject = output()
+        assert judged(subject, floats(1, 2, 3, 4), floats(1, 2, 3, 5), case=EXTREME).distribution is None
+        infinite = judged(subject, floats(np.inf, 1, np.nan, 1), floats(np.inf, 1, np.nan, 1))
+        assert infinite.distribution == ("relative", 2, [])
+
+    def test_what_is_taken_back_counts_no_more(self) -> None:
+        subject = output()
+        judged(subject, floats(1, 1, 1, 1), floats(1, 1, 1, 1))
+        before = subject.snapshot()
+        judged(subject, floats(1, 1, 1, 1), floats(1, 1, 1, 2))
+        subject.restore(before)
+        assert subject.distribution() == ("relative", 4, [])

@@ -242,8 +242,9 @@ class _Part(NamedTuple):
         return _Part(group.kind, list(group.operators), list(group.inputs), list(group.outputs), [])
 
     @staticmethod
-    def own(subgraph: SubGraph, group: Group, shared: set[Operator]) -> _Part:
+    def own(graph: Graph, group: Group, shared: set[Operator]) -> _Part:
         """The group with copies of the operators that others need too."""
+        subgraph = graph.subgraph
         operators: list[Operator] = []
         fresh: list[Operator] = []
         renamed: dict[int, int] = {}
@@ -251,7 +252,9 @@ class _Part(NamedTuple):
             if op in shared:
                 made = []
                 for tensor in op.outputs:
-                    subgraph.tensors.append(subgraph.tensors[tensor].replace())
+                    copied = subgraph.tensors[tensor]
+                    name = graph.unique_name(copied.name) if copied.name else copied.name
+                    subgraph.tensors.append(copied.replace(name=name))
                     made.append(len(subgraph.tensors) - 1)
                 renamed.update(zip(op.outputs, made, strict=True))
                 op = op.replace(inputs=[renamed.get(t, t) for t in op.inputs], outputs=made)
@@ -281,7 +284,7 @@ def _parts(model: Model, index: int, groups: Sequence[Group]) -> list[_Part]:
                 for t in op.outputs
             ):
                 shared.add(op)
-    parts = [_Part.own(model.subgraphs[index], group, shared) for group in groups]
+    parts = [_Part.own(graph, group, shared) for group in groups]
     _drop_unread(model.subgraphs[index], shared, parts)
     return parts
 
@@ -577,6 +580,41 @@ def about(model: Model) -> dict[str, Any] | None:
     if not all(isinstance(n, int) for n in numbers.values()) or not all(isinstance(n, str) for n in names.values()):
         return None
     return {**names, **numbers}
+
+
+class Held(NamedTuple):
+    """A region that a model holds: its kind, where its node stands, and where its operators are."""
+
+    kind: str
+    subgraph: int
+    node: int | None
+    """The position of the composite or custom operator; None for a region of a plan."""
+    inside: int
+    """The subgraph that holds the operators: the same as `subgraph` for a plan, else the decomposition."""
+    operators: list[int]
+    """Their positions in it."""
+
+
+def held(model: Model) -> list[Held]:
+    """The regions that a model holds, however they are packaged; damaged entries of a plan are left out."""
+    found: list[Held] = []
+    count = len(model.subgraphs)
+    for index, subgraph in enumerate(model.subgraphs):
+        for position, op in enumerate(subgraph.operators):
+            place = _decomposition_of(model, op)
+            if place is not None and 0 <= place < count and place != index and _fits(model.subgraphs[place], op):
+                name = getattr(op.builtin_options_2, "name", None) or model.operator_codes[op.opcode_index].custom_code
+                inner = list(range(len(model.subgraphs[place].operators)))
+                found.append(Held((name or "").removeprefix(PREFIX), index, position, place, inner))
+    buffer = metadata_buffer(model, PLAN)
+    regions = _loads(as_bytes(buffer.data)).get("regions") if buffer is not None and buffer.data is not None else None
+    for region in regions if isinstance(regions, list) else ():
+        place, members = region.get("subgraph"), region.get("operators")
+        if isinstance(place, int) and 0 <= place < count and isinstance(members, list):
+            last = len(model.subgraphs[place].operators)
+            if members and all(isinstance(i, int) and 0 <= i < last for i in members):
+                found.append(Held(str(region.get("kind")), place, None, place, list(members)))
+    return found
 
 
 def is_packaged(model: Model) -> bool:

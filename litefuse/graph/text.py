@@ -35,7 +35,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
@@ -174,6 +174,18 @@ def to_text(source: Model | Graph, *, limit: int | None = LIMIT) -> str:
     if isinstance(source, Graph):
         return _Printer(source, limit).text()
     return "\n".join(_Printer(Graph(source, i), limit).text() for i in range(len(source.subgraphs)))
+
+
+def options_text(graph: Graph) -> Callable[[Operator], str]:
+    """A function that says which options of an operator differ from the defaults, such as `padding=SAME, stride=2`."""
+    printer = _Printer(graph, LIMIT)
+    codes = graph.model.operator_codes
+
+    def say(op: Operator) -> str:
+        found = printer.options(op, builtin_code(codes[op.opcode_index])).lstrip()
+        return found[1:-1] if found.startswith("{") else found
+
+    return say
 
 
 # Values and constants are told apart by the `%`, so that they may be called the same.

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from litefuse.convert import Conversion, Explanation
     from litefuse.delegates.formation import Formation, Formed
     from litefuse.delegates.targets import Target
+    from litefuse.difference import Distribution
     from litefuse.fusions import Candidate, Rule
     from litefuse.graph.freeze import FreezeReport
     from litefuse.plan import Planned
@@ -166,8 +167,8 @@ def _operator(index: int, op: OperatorStats) -> Document:
 # -- convert and check ---------------------------------------------------------------------------------------------
 
 
-def conversion(file: str, done: Conversion) -> Document:
-    """The entry of a model in the document of `litefuse convert`."""
+def conversion(file: str, done: Conversion, bench: Document | None = None) -> Document:
+    """The entry of a model in the document of `litefuse convert`; ``bench`` is what was measured, if anything."""
     fusions = done.fusions
     numerics = {r.name: r.numerics for r in done.rules}
     return {
@@ -188,6 +189,8 @@ def conversion(file: str, done: Conversion) -> Document:
         "problems": _problems(done.problems),
         "check": None if done.check is None else comparison(done.check),
         "delegate_check": None if done.delegate_check is None else comparison(done.delegate_check),
+        "bench": bench,
+        "model_explorer": None,
         "seconds": {stage: round(t, 6) for stage, t in done.seconds.items()},
     }
 
@@ -380,10 +383,18 @@ def comparison(result: CheckResult) -> Document:
                 "nonfinite": o.nonfinite,
                 "bound": o.bound,
                 "ok": o.ok,
+                "distribution": _distribution(o.distribution),
             }
             for o in result.outputs
         ],
     }
+
+
+def _distribution(found: Distribution | None) -> Document | None:
+    if found is None:
+        return None
+    bins = [{"above": low, "to": high, "count": count} for low, high, count in found.bins]
+    return {"measure": found.measure, "equal": found.equal, "bins": bins}
 
 
 # -- plan ----------------------------------------------------------------------------------------------------------
