@@ -34,6 +34,7 @@ from litefuse.graph import Graph
 from litefuse.inputs import Case, Feed, Graphs
 from litefuse.interface import differences, entries
 from litefuse.isolation import ChildFailure, in_child
+from litefuse.progress import Step
 from litefuse.runtime import interpreter, quiet, runtime
 from litefuse.schema import Model, read, write
 from litefuse.schema.operators import Op, builtin_code
@@ -425,12 +426,18 @@ def _race(
         loaded.append(job.load())  # must outlive the interpreter
         runners.append(with_inputs(job.start(loaded[-1]), job.inputs))
     say("all ran in turn")
+    begin = time.perf_counter()
+
+    def tell(done: int) -> None:
+        spent = 0.0 if seconds is None else (time.perf_counter() - begin) / seconds
+        say(Step(f"all ran in turn, round {done + 1}", spent if rounds is None else max(spent, done / rounds)))
+
     samples = race(
         [runner.invoke for runner in runners],
         rounds=rounds,
         seconds=seconds,
         warmup=warmup,
-        tell=lambda done: say(f"all ran in turn, round {done + 1}"),
+        tell=tell,
     )
     del runners
     return [(latency(s), ratio(samples[0], s), len(s.rounds)) for s in samples]
@@ -540,7 +547,7 @@ def bench(
             side = next(s for s in sides if s.letter == contender.file)
             whole = not contender.refused and (contender.regions or 0) > 0
             if contender.failure is None and (whole or not contender.delegate):
-                contender.arena_bytes = _arena(side.model, contender.delegate)
+                contender.arena_bytes = arena_bytes(side.model, contender.delegate)
         last = contenders[-1]
         profiled = None
         if profile and last.failure is None:
@@ -763,7 +770,7 @@ def _measure_profile(
 # -- memory of the runtime -----------------------------------------------------------------------------------------
 
 
-def _arena(model: Model, delegate: bool) -> int | None:
+def arena_bytes(model: Model, delegate: bool) -> int | None:
     """The most bytes that are live at one time, in all subgraphs that run; None where a shape is not known.
 
     With the delegate, what is inside of regions does not count.
@@ -774,9 +781,9 @@ def _arena(model: Model, delegate: bool) -> int | None:
         graph = Graph(model, index)
         known = sizes(graph, TFLITE)
         if index in plans:
-            merged = model.replace(subgraphs=list(model.subgraphs))
-            merged.subgraphs[index] = _merged(graph, plans[index])
-            graph = Graph(merged, index)
+            changed = model.replace(subgraphs=list(model.subgraphs))
+            changed.subgraphs[index] = merged(graph, plans[index])
+            graph = Graph(changed, index)
         stays = lifetimes(graph, None, TFLITE, known)
         if any(t in known.unplanned for op in graph.subgraph.operators for t in (*op.inputs, *op.outputs)):
             return None
@@ -813,7 +820,7 @@ def _plans(model: Model) -> dict[int, list[list[int]]]:
     return found
 
 
-def _merged(graph: Graph, groups: Sequence[Sequence[int]]) -> SubGraph:
+def merged(graph: Graph, groups: Sequence[Sequence[int]]) -> SubGraph:
     """A subgraph in which each group of operators is one, in the place of its last."""
     subgraph = graph.subgraph
     operators: list[Operator | None] = list(subgraph.operators)
@@ -827,5 +834,5 @@ def _merged(graph: Graph, groups: Sequence[Sequence[int]]) -> SubGraph:
         for i in group:
             operators[i] = None
         operators[max(group)] = inside[-1].replace(inputs=list(inputs), outputs=sorted(outputs))
-    merged: SubGraph = subgraph.replace(operators=[op for op in operators if op is not None])
-    return merged
+    whole: SubGraph = subgraph.replace(operators=[op for op in operators if op is not None])
+    return whole

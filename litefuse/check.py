@@ -38,6 +38,7 @@ from litefuse.inputs import Case, Feed, Graphs, jittered
 from litefuse.inputs import cases as cases_for
 from litefuse.interface import Entry, differences, entries
 from litefuse.isolation import ChildFailure, in_child
+from litefuse.progress import Step
 from litefuse.runtime import interpreter, quiet, runtime
 from litefuse.schema import Model, deepcopy, parse, read, to_bytes, write
 from litefuse.schema.enums import TensorType
@@ -137,7 +138,7 @@ def check(
 
 
 def _teller(progress: Progress | None) -> Callable[[_Place], None]:
-    return lambda place: progress(str(place)) if progress else None
+    return lambda place: progress(Step(str(place), place.share)) if progress else None
 
 
 def _check_in_child(
@@ -297,6 +298,8 @@ class _Place(NamedTuple):
     entry: str
     case: str
     """Empty while the model is being loaded."""
+    share: float | None = None
+    """How much of the comparison is done."""
 
     def __str__(self) -> str:
         model = "original" if self.original else "result"
@@ -355,13 +358,13 @@ class _Excuse(NamedTuple):
 
 
 class _Check:
-    """One comparison of two models. ``at`` is called with what is about to be done."""
+    """One comparison of two models. ``tell`` is called with what is about to be done."""
 
     def __init__(
         self,
         a: _Side,
         b: _Side,
-        at: Callable[[_Place], None],
+        tell: Callable[[_Place], None],
         *,
         numerics: Numerics,
         seed: int,
@@ -378,7 +381,8 @@ class _Check:
 
             b.delegate = load()
             a.reference = b.reference = True
-        self.at = at
+        self.tell = tell
+        self.share = 0.0
         self.numerics = numerics
         self.deviation = deviation
         self.seed = seed
@@ -424,14 +428,19 @@ class _Check:
         self.runs = 0
         self.why_not = ""
 
+    def at(self, place: _Place) -> None:
+        """Says what is about to be done."""
+        self.tell(place._replace(share=self.share))
+
     def run(self) -> CheckResult:
         runtime()
         for port in (feed.port for feeds in self.feeds.values() for feed in feeds if not feed.possible):
             kind = getattr(port.type, "name", port.type)
             return CheckResult([], skipped=f"no values can be made for the {kind} input `{port.name}`")
         start = time.perf_counter()
-        for batch, other in self._sizes():
-            self._run_at(batch, other, start)
+        sizes = self._sizes()
+        for number, (batch, other) in enumerate(sizes):
+            self._run_at(batch, other, start, (number / len(sizes), (number + 1) / len(sizes)))
         for reason, names in self.refused.items():
             self.notes.append(f"both models refuse the inputs of {_listed(names)}: {reason}")
         if not self.runs:
@@ -461,8 +470,12 @@ class _Check:
             return [(batch, None) for batch, _ in _SIZES]
         return _SIZES[:1]
 
-    def _run_at(self, batch: int, other: int | None, start: float) -> None:
-        """Runs all cases with fresh interpreters; only a few when other sizes came before."""
+    def _run_at(self, batch: int, other: int | None, start: float, part: tuple[float, float]) -> None:
+        """Runs all cases with fresh interpreters; only a few when other sizes came before.
+
+        That is a part of the whole: from which share of it to which.
+        """
+        self.share = part[0]
         main = self.runs == 0
         budget = BUDGET / 2 if len(self._sizes()) > 1 else BUDGET
         plan = (self.cases if main else self.cases[:3])[: self.most]
@@ -472,6 +485,7 @@ class _Check:
             return
         for done, case in enumerate(plan):
             spent = time.perf_counter() - start
+            self.share = part[0] + (part[1] - part[0]) * done / len(plan)
             if self.most is None and done >= (_FEWEST if main else 1) and spent > budget:
                 self.notes.append(f"{done} of {len(plan)} cases were run{size}: they are slow")
                 break

@@ -6,13 +6,14 @@ import dataclasses
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from litefuse import __version__
+from litefuse.completion import SHELLS, ModelFile, region_kinds, rule_names, target_names
 from litefuse.errors import CheckError, LitefuseError, OutputError, RuntimeMissingError
 
 if TYPE_CHECKING:
@@ -32,11 +33,28 @@ EXIT_CODES = {
     141: "the reader of the output went away",
 }
 _EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code:>3}  {meaning}" for code, meaning in EXIT_CODES.items())
+_COMPLETION = """\b
+To have it in every new shell:
+  bash  echo 'eval "$(litefuse completion bash)"' >> ~/.bashrc
+  zsh   echo 'eval "$(litefuse completion zsh)"' >> ~/.zshrc
+  fish  litefuse completion fish > ~/.config/fish/completions/litefuse.fish"""
 _DEBUG = "LITEFUSE_DEBUG"
+_QUIET = "litefuse.quiet"
 _PATIENCE = 3600.0  # seconds that one stage of a conversion may take in a process of its own
 
-model_file = click.Path(path_type=Path)
+output_file = click.Path(path_type=Path)
+model_file = ModelFile()
+any_model = ModelFile(".tflite", ".keras", ".h5", ".hdf5")
 json_flag = click.option("--json", "as_json", is_flag=True, help="Print a JSON document (see docs/json.md).")
+quiet_flag = click.option(
+    "-q",
+    "--quiet",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=lambda context, option, value: context.meta.update({_QUIET: value}),
+    help="Print nothing but errors, and what is asked for by name, such as --json.",
+)
 seed_option = click.option("--seed", default=0, show_default=True, help="Seed of the random inputs.")
 
 
@@ -85,9 +103,19 @@ def choice_options(command: Callable[..., int]) -> Callable[..., int]:
             multiple=True,
             help="Leave this tensor and the operator that computes it as they are; may be given several times.",
         ),
-        click.option("--only", metavar="RULE", multiple=True, help="Use this rule only; may be given several times."),
         click.option(
-            "--disable", metavar="RULE", multiple=True, help="Do not use this rule; may be given several times."
+            "--only",
+            metavar="RULE",
+            multiple=True,
+            shell_complete=rule_names,
+            help="Use this rule only; may be given several times.",
+        ),
+        click.option(
+            "--disable",
+            metavar="RULE",
+            multiple=True,
+            shell_complete=rule_names,
+            help="Do not use this rule; may be given several times.",
         ),
     ):
         command = option(command)
@@ -96,7 +124,7 @@ def choice_options(command: Callable[..., int]) -> Callable[..., int]:
 
 def _known_target(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
     """Refuses a target that there is not, and says so when a measured one is of another processor."""
-    if value is not None and value != "tflm":
+    if value is not None and value != "tflm" and not context.resilient_parsing:
         from litefuse.delegates.targets import targets
 
         if all(value != t.name for t in targets()):
@@ -115,6 +143,7 @@ def region_options(command: Callable[..., int]) -> Callable[..., int]:
             "disable_regions",
             metavar="KIND",
             multiple=True,
+            shell_complete=region_kinds,
             help="Form no regions of this kind; may be given several times.",
         ),
         click.option(
@@ -128,6 +157,7 @@ def region_options(command: Callable[..., int]) -> Callable[..., int]:
             "--target",
             metavar="NAME|FILE",
             callback=_known_target,
+            shell_complete=target_names("tflm"),
             help="Prepare the file for TensorFlow Lite Micro (tflm: only operators that it has, and a memory plan that "
             "it follows), or form regions for this hardware: what `litefuse targets` lists, or the file of a profile "
             "(*.json) that `litefuse targets --calibrate` has written.",
@@ -162,7 +192,9 @@ def invoke(arguments: Sequence[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         _complain("interrupted")
         return 130
-    except (BrokenPipeError, SystemExit):
+    except (BrokenPipeError, SystemExit) as end:
+        if isinstance(end, SystemExit) and end.code == 0:
+            return 0  # click has completed a word for a shell
         # click and rich turn a broken pipe into SystemExit. Python would complain again when it flushes at exit.
         with suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -174,7 +206,9 @@ def invoke(arguments: Sequence[str]) -> int:
 
 
 def _complain(message: str, what: str = "error") -> None:
-    """Prints an error in one line, with control characters replaced."""
+    """Prints an error or warning in one line, with control characters replaced; no warnings when quiet."""
+    if what == "warning" and _quiet():
+        return
     line = "".join(c if c.isprintable() else "\ufffd" for c in message.replace("\n", " "))
     print(f"litefuse: {what}: {line}", file=sys.stderr)
 
@@ -214,6 +248,7 @@ def litefuse(context: click.Context) -> int:
     is_flag=True,
     help="Print the graphs as text instead, operator by operator; large constants are abbreviated to a checksum.",
 )
+@quiet_flag
 @json_flag
 def inspect(models: tuple[Path, ...], as_text: bool, as_json: bool) -> int:
     """Shows what is in a model.
@@ -269,7 +304,7 @@ def _print_text(models: Sequence[Path]) -> int:
 
 
 @litefuse.command()
-@click.argument("models", metavar="MODEL...", nargs=-1, required=True, type=model_file)
+@click.argument("models", metavar="MODEL...", nargs=-1, required=True, type=any_model)
 @click.option(
     "-o",
     "--output",
@@ -287,8 +322,24 @@ def _print_text(models: Sequence[Path]) -> int:
     "What TFLM keeps for good is not in it. Implies --target tflm.",
 )
 @click.option("--no-check", is_flag=True, help="Do not compare the result with the original.")
+@click.option(
+    "--report",
+    metavar="HTML",
+    help="Write a page that shows what was done (docs/reports.md); of several models, a directory for their pages.",
+)
+@click.option(
+    "--model-explorer",
+    "overlays",
+    metavar="JSON",
+    help="Write node data for Google's Model Explorer: regions, and beside that file cost, traffic and, with --bench, "
+    "time (docs/reports.md); of several models, a directory for their files.",
+)
+@click.option(
+    "--bench", is_flag=True, help="Measure the original against the result, with the delegate if there is one."
+)
 @click.option("--jobs", metavar="N", type=click.IntRange(1), default=1, show_default=True, help="Models at a time.")
 @seed_option
+@quiet_flag
 @json_flag
 def convert(
     models: tuple[Path, ...],
@@ -298,12 +349,18 @@ def convert(
     disable_regions: tuple[str, ...],
     arena_budget: int | None,
     no_check: bool,
+    report: str | None,
+    overlays: str | None,
+    bench: bool,
     jobs: int,
     seed: int,
     as_json: bool,
     **choices: Any,
 ) -> int:
     """Improves models and proves that they compute the same.
+
+    Takes `.tflite` files, and with `litefuse[keras]` installed also `.keras` and `.h5` files and directories of
+    SavedModels, which TensorFlow's converter converts first, as float32.
 
     The original and the result are run on the same inputs before anything is written. A model that the runtime cannot
     run is rewritten by exact rules only. Of several models, each is converted in a process of its own, and one that
@@ -319,6 +376,9 @@ def convert(
         "package": package,
         "disable_regions": disable_regions,
         "arena_budget": arena_budget,
+        "bench": bench,
+        "reports": _reports(models, outputs, report, ".html"),
+        "overlays": _reports(models, outputs, overlays, ".json"),
     }
     if len(models) > 1:
         return _show("convert", _in_processes(models, outputs, options, jobs), as_json)
@@ -368,11 +428,86 @@ def _choices(
 
 
 def convert_one(path: Path, output: Path, options: dict[str, Any], say: Callable[[str], None]) -> Document:
-    """Converts one model; returns its entry in the document."""
+    """Converts one model; returns its entry in the document. Writes its report, and measures it, if that was asked."""
     from litefuse.convert import convert
     from litefuse.report import documents
 
-    return documents.conversion(str(path), convert(path, output, **options, progress=say))
+    options = dict(options)
+    bench, page = options.pop("bench", False), options.pop("reports", {}).get(path)
+    overlays = options.pop("overlays", {}).get(path)
+    with _as_tflite(path, output, options, say) as (file, batch):
+        done = convert(file, output, **options | {"batch": batch}, progress=say)
+        measured = _measure(file, output, done.fusions.notes, say) if bench else None
+        entry = documents.conversion(str(path), done, measured)
+        if page is not None:
+            from litefuse.report import html
+            from litefuse.schema import read
+
+            say("writing the report")
+            html.write_page(html.conversion_page(read(file), done, entry, target_name=options.get("target")), page)
+        if overlays is not None:
+            from litefuse.report import model_explorer
+            from litefuse.schema import read
+
+            say("writing node data for Model Explorer")
+            found = model_explorer.overlays(read(file), done, entry, target_name=options.get("target"))
+            # What TensorFlow's converter made on the way cannot be opened any more.
+            sides = model_explorer.SIDES if file == path else ("result",)
+            entry["model_explorer"] = model_explorer.write(found, overlays, sides)
+    return entry
+
+
+@contextmanager
+def _as_tflite(
+    path: Path, output: Path, options: dict[str, Any], say: Callable[[str], None]
+) -> Iterator[tuple[Path, int | None]]:
+    """The file itself, or what TensorFlow's converter makes of a Keras file or a SavedModel, and the batch to fix."""
+    if path.suffix.lower() != ".tflite":
+        from litefuse.keras.sources import is_source, refuse_output
+
+        if is_source(path):
+            from litefuse.keras.exporter import stock_file
+
+            refuse_output(path, output)
+            with stock_file(
+                path, batch=options["batch"], check=options["check"], seed=options["seed"], progress=say
+            ) as made:
+                yield made
+            return
+    yield path, options["batch"]
+
+
+def _measure(a: Path, b: Path, notes: list[str], say: Callable[[str], None]) -> Document | None:
+    """The document of measuring B against A, by operators where the delegate runs regions; None with a note if not."""
+    from litefuse.bench import bench
+    from litefuse.delegates.package import is_packaged
+    from litefuse.delegates.runtime import library
+    from litefuse.report import documents
+    from litefuse.schema import read
+
+    profile = is_packaged(read(b))
+    if profile:
+        try:
+            library()
+        except RuntimeMissingError:
+            profile = False  # bench says so in its notes
+    try:
+        return documents.benchmark(bench(a, b, profile=profile, progress=say))
+    except LitefuseError as error:
+        notes.append(f"not measured: {error}")
+        return None
+
+
+def _reports(models: Sequence[Path], outputs: dict[Path, Path], where: str | None, extension: str) -> dict[Path, str]:
+    """Where the report of each model goes."""
+    if where is None:
+        return {}
+    from litefuse.report.html import page_files, refuse_page
+
+    pages = dict(zip(models, page_files(models, where, extension), strict=True))
+    for page in pages.values():
+        refuse_page(page, *models, *outputs.values())
+    return pages
 
 
 def _outputs(models: Sequence[Path], where: str | None) -> dict[Path, Path]:
@@ -387,7 +522,8 @@ def _outputs(models: Sequence[Path], where: str | None) -> dict[Path, Path]:
             raise OutputError(f"{output}: cannot be made a directory: {error.strerror or error}") from None
     taken: dict[Path, Path] = {}
     for model in models:
-        name = (model.stem if model.suffix == ".tflite" else model.name) + ".litefuse.tflite"
+        plain = not model.is_dir() and model.suffix.lower() in (".tflite", ".keras", ".h5", ".hdf5")
+        name = (model.stem if plain else model.name) + ".litefuse.tflite"
         target = (output or model.parent) / name
         if target in taken.values():
             raise click.UsageError(f"two of the models would both become {target}")
@@ -402,6 +538,7 @@ def _in_processes(
     from concurrent.futures import ThreadPoolExecutor
 
     from litefuse.isolation import ChildFailure, in_child
+    from litefuse.progress import Step
 
     def one(path: Path) -> Document:
         try:
@@ -415,7 +552,7 @@ def _in_processes(
         futures = [pool.submit(_attempt, path, one) for path in models]
         try:
             for done, future in enumerate(futures):
-                say(f"{done} of {len(models)} models done")
+                say(Step(f"{done} of {len(models)} models done", done / len(models)))
                 entry = future.result()
                 say("")
                 yield entry
@@ -427,10 +564,11 @@ def _in_processes(
 # -- explain -------------------------------------------------------------------------------------------------------
 
 
-@litefuse.command()
+@litefuse.command(short_help="Says what `convert` would do, and why it would not do more.")
 @click.argument("models", metavar="MODEL...", nargs=-1, required=True, type=model_file)
 @choice_options
 @region_options
+@quiet_flag
 @json_flag
 def explain(
     models: tuple[Path, ...],
@@ -469,6 +607,7 @@ def explain(
     help="Run B with litefuse's delegate, which takes its packaged regions; the rest runs in reference kernels.",
 )
 @seed_option
+@quiet_flag
 @json_flag
 def check(original: Path, other: Path, frozen: bool, delegate: bool, seed: int, as_json: bool) -> int:
     """Compares what two models compute on the same inputs.
@@ -495,7 +634,7 @@ def check(original: Path, other: Path, frozen: bool, delegate: bool, seed: int, 
     if as_json:
         files = [documents.text(str(path)) for path in (original, other)]
         click.echo(documents.to_json(documents.envelope("check", files=files, **content)))
-    else:
+    elif not _quiet():
         from litefuse.report import terminal
 
         terminal.comparison(terminal.console(), content)
@@ -504,14 +643,96 @@ def check(original: Path, other: Path, frozen: bool, delegate: bool, seed: int, 
     return 0 if result.ok else CheckError.exit_code
 
 
+# -- diff ----------------------------------------------------------------------------------------------------------
+
+
+@litefuse.command("diff", short_help="Shows how two models differ.")
+@click.argument("original", metavar="A", type=model_file)
+@click.argument("other", metavar="B", type=model_file)
+@click.option(
+    "--report", "page", metavar="PATH", type=output_file, help="Write a page that shows it (docs/reports.md)."
+)
+@click.option(
+    "--target",
+    metavar="NAME|FILE",
+    callback=_known_target,
+    shell_complete=target_names(),
+    help="The hardware for the estimates of time, traffic and energy: what `litefuse targets` lists, or a file.",
+)
+@click.option("--no-check", is_flag=True, help="Do not run the two and compare their outputs.")
+@click.option("--bench", is_flag=True, help="Measure A against B, with the delegate if there is one.")
+@seed_option
+@quiet_flag
+@json_flag
+def diff_command(
+    original: Path,
+    other: Path,
+    page: Path | None,
+    target: str | None,
+    no_check: bool,
+    bench: bool,
+    seed: int,
+    as_json: bool,
+) -> int:
+    """Shows how two models differ: operators, memory, traffic, regions, interfaces, and what they compute.
+
+    Any two files will do. Operators are paired by the names of what they compute. Outputs that differ are shown and
+    are no failure: `litefuse check` is for that.
+    """
+    from litefuse.report import documents, html
+    from litefuse.schema import read
+
+    if page is not None:
+        html.refuse_page(page, original, other)
+    if target in ("tflm", "cortex-m"):
+        raise click.UsageError("microcontrollers have no DRAM, so that there is nothing to estimate for them")
+    from litefuse.delegates.targets import target as profile_of
+
+    chosen = None if target is None else profile_of(target)
+    models = read(original), read(other)
+    notes: list[str] = []
+    compared = measured = None
+    with _progress() as say:
+        if not no_check:
+            compared = _compared(original, other, seed, notes, say)
+        if bench:
+            measured = _measure(original, other, notes, say)
+        say("comparing graphs")
+        pictures = html.compare(*models, profile=chosen)
+        files = str(original), str(other)
+        content = html.difference(files, pictures, chosen=chosen, check=compared, bench=measured, notes=notes)
+        if page is not None:
+            html.write_page(html.difference_page(content, pictures, chosen), page)
+    if as_json:
+        click.echo(documents.to_json(documents.envelope("diff", **content)))
+    elif not _quiet():
+        from litefuse.report import terminal
+
+        terminal.difference(terminal.console(), content)
+    return 0
+
+
+def _compared(a: Path, b: Path, seed: int, notes: list[str], say: Callable[[str], None]) -> Document | None:
+    """The document of comparing what two models compute; None, with a note, where they cannot be compared."""
+    from litefuse.check import check as compare
+    from litefuse.report import documents
+
+    try:
+        return documents.comparison(compare(a, b, seed=seed, progress=say, isolated=True, frozen=True))
+    except (CheckError, RuntimeMissingError) as error:
+        notes.append(f"the outputs were not compared: {error}")
+        return None
+
+
 # -- unfuse --------------------------------------------------------------------------------------------------------
 
 
 @litefuse.command()
 @click.argument("model", metavar="MODEL", type=model_file)
 @click.option(
-    "-o", "--output", metavar="PATH", type=model_file, help="The file to write. Default: MODEL.unfused.tflite."
+    "-o", "--output", metavar="PATH", type=output_file, help="The file to write. Default: MODEL.unfused.tflite."
 )
+@quiet_flag
 @json_flag
 def unfuse(model: Path, output: Path | None, as_json: bool) -> int:
     """Gives a packaged model its original operators back.
@@ -534,8 +755,10 @@ def unfuse(model: Path, output: Path | None, as_json: bool) -> int:
     content = {"file": documents.text(str(model)), "output": documents.text(str(output)), "regions": regions}
     if as_json:
         click.echo(documents.to_json(documents.envelope("unfuse", **content)))
-    else:
-        click.echo(f"{regions} {'region' if regions == 1 else 'regions'} taken apart, written to {content['output']}")
+    elif not _quiet():
+        from litefuse.report import terminal
+
+        terminal.taken_apart(terminal.console(), content)
     return 0
 
 
@@ -543,7 +766,7 @@ def unfuse(model: Path, output: Path | None, as_json: bool) -> int:
 
 
 @litefuse.command()
-@click.argument("models", metavar="MODEL|PROBLEM.csv...", nargs=-1, required=True, type=model_file)
+@click.argument("models", metavar="MODEL|PROBLEM.csv...", nargs=-1, required=True, type=ModelFile(".tflite", ".csv"))
 @click.option(
     "--runtime",
     type=click.Choice(["tflm", "tflite", "delegate"]),
@@ -564,12 +787,13 @@ def unfuse(model: Path, output: Path | None, as_json: bool) -> int:
 @click.option("--keep-inputs", is_flag=True, help="Let no operator write over an input of the model, as TFLM's may.")
 @click.option("--write", is_flag=True, help="Write the model with its plan, which TFLM follows; where to, says -o.")
 @click.option(
-    "-o", "--output", metavar="PATH", type=model_file, help="The file to write. Default: MODEL.planned.tflite."
+    "-o", "--output", metavar="PATH", type=output_file, help="The file to write. Default: MODEL.planned.tflite."
 )
-@click.option("--csv", "csv_file", metavar="PATH", type=model_file, help="Write the packing problem and its solution.")
-@click.option("--plot", metavar="PATH", type=model_file, help="Draw the arena, as .png, .svg or .pdf.")
+@click.option("--csv", "csv_file", metavar="PATH", type=output_file, help="Write the packing problem and its solution.")
+@click.option("--plot", metavar="PATH", type=output_file, help="Draw the arena, as .png, .svg or .pdf.")
 @click.option("--capacity", metavar="SIZE", type=_Amount(), help="Of a problem: whether it fits into so many bytes.")
 @click.option("--seconds", metavar="S", type=click.FloatRange(0.1), default=10.0, show_default=True, help="Time limit.")
+@quiet_flag
 @json_flag
 def plan(models: tuple[Path, ...], csv_file: Path | None, plot: Path | None, as_json: bool, **options: Any) -> int:
     """Plans the memory of a model's intermediates, and proves the plan.
@@ -650,7 +874,7 @@ def _pack(path: Path, options: dict[str, Any], output: Path | None) -> Document:
 # -- bench ---------------------------------------------------------------------------------------------------------
 
 
-@litefuse.command()
+@litefuse.command(short_help="Measures how fast a model runs and starts, and its memory.")
 @click.argument("model", metavar="A", type=model_file)
 @click.option("--against", metavar="B", type=model_file, help="Compare A in the stock runtime with this file.")
 @click.option("--threads", metavar="N", type=click.IntRange(1), default=1, show_default=True, help="Threads of each.")
@@ -680,6 +904,7 @@ def _pack(path: Path, options: dict[str, Any], output: Path | None) -> Document:
     help="Bind all to this processor; may be given several times.",
 )
 @seed_option
+@quiet_flag
 @json_flag
 def bench(model: Path, against: Path | None, runs: int | None, as_json: bool, **options: Any) -> int:
     """Measures how fast a model runs and starts, and how much memory it takes.
@@ -697,7 +922,7 @@ def bench(model: Path, against: Path | None, runs: int | None, as_json: bool, **
     content = documents.benchmark(result)
     if as_json:
         click.echo(documents.to_json(documents.envelope("bench", **content)))
-    else:
+    elif not _quiet():
         from litefuse.report import terminal
 
         terminal.benchmark(terminal.console(), content)
@@ -710,8 +935,8 @@ def bench(model: Path, against: Path | None, runs: int | None, as_json: bool, **
 # -- targets -------------------------------------------------------------------------------------------------------
 
 
-@litefuse.command("targets")
-@click.argument("name", metavar="[NAME|FILE]", required=False)
+@litefuse.command("targets", short_help="Lists hardware, shows one profile, or measures this machine.")
+@click.argument("name", metavar="[NAME|FILE]", required=False, shell_complete=target_names())
 @click.option(
     "--calibrate",
     is_flag=True,
@@ -721,7 +946,7 @@ def bench(model: Path, against: Path | None, runs: int | None, as_json: bool, **
     "-o",
     "--output",
     metavar="FILE",
-    type=model_file,
+    type=output_file,
     help="With --calibrate: write the profile to this file (*.json) instead, which --target takes too.",
 )
 @click.option(
@@ -739,6 +964,7 @@ def bench(model: Path, against: Path | None, runs: int | None, as_json: bool, **
     type=click.IntRange(0),
     help="With --calibrate: the processor to measure. Default: the last one, a large core where there are two kinds.",
 )
+@quiet_flag
 @json_flag
 def targets_command(
     name: str | None, calibrate: bool, output: Path | None, seconds: float, cpu: int | None, as_json: bool
@@ -775,9 +1001,10 @@ def targets_command(
         entries = [documents.target(chosen, DEFAULT)]
         click.echo(documents.to_json(documents.envelope("targets", targets=entries, profile=content)))
         return 0
-    from litefuse.report import terminal
+    if not _quiet():
+        from litefuse.report import terminal
 
-    show.show(terminal.console(), content)
+        show.show(terminal.console(), content)
     return 0
 
 
@@ -794,9 +1021,10 @@ def _list_targets(as_json: bool) -> int:
     if as_json:
         click.echo(documents.to_json(documents.envelope("targets", targets=entries, profile=None)))
         return 0
-    from litefuse.report import terminal
+    if not _quiet():
+        from litefuse.report import terminal
 
-    terminal.targets(terminal.console(), entries)
+        terminal.targets(terminal.console(), entries)
     return 0
 
 
@@ -825,7 +1053,7 @@ def _calibrate(name: str | None, output: Path | None, seconds: float, cpu: int |
 
 
 @litefuse.command("rules")
-@click.argument("name", metavar="[RULE]", required=False)
+@click.argument("name", metavar="[RULE]", required=False, shell_complete=rule_names)
 @json_flag
 def rules_command(name: str | None, as_json: bool) -> int:
     """Lists the rules, or describes one of them."""
@@ -845,6 +1073,19 @@ def rules_command(name: str | None, as_json: bool) -> int:
         terminal.rules(out, entries)
     else:
         terminal.rule(out, entries[0])
+    return 0
+
+
+# -- completion ----------------------------------------------------------------------------------------------------
+
+
+@litefuse.command("completion", epilog=_COMPLETION)
+@click.argument("shell", type=click.Choice(SHELLS))
+def completion_command(shell: str) -> int:
+    """Prints what makes a shell complete commands, options, models, targets, rules and kinds of regions."""
+    from litefuse.completion import script
+
+    click.echo(script(litefuse, shell))
     return 0
 
 
@@ -879,7 +1120,7 @@ def _show(command: str, entries: Iterable[Document], as_json: bool) -> int:
             worst = max(worst, error["exit_code"])
         if as_json:
             shown.append(entry)
-        elif not error:
+        elif not error and not _quiet():
             from litefuse.report import terminal
 
             out = terminal.console()
@@ -898,22 +1139,17 @@ def _show(command: str, entries: Iterable[Document], as_json: bool) -> int:
     return worst
 
 
-@contextmanager
-def _progress() -> Iterator[Callable[[str], None]]:
+def _quiet() -> bool:
+    """Whether the command was given --quiet."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(_QUIET))
+
+
+def _progress() -> AbstractContextManager[Callable[[str], None]]:
     """A function that shows what is going on, in one line of the terminal; silent where there is none."""
-    if not sys.stderr.isatty():
-        yield lambda text: None
-        return
-    width = (os.get_terminal_size(sys.stderr.fileno()).columns or 80) - 1
+    from litefuse.progress import shown
 
-    def say(text: str) -> None:
-        sys.stderr.write(f"\r\x1b[K{text[:width]}")
-        sys.stderr.flush()
-
-    try:
-        yield say
-    finally:
-        say("")
+    return shown(_quiet())
 
 
 if __name__ == "__main__":

@@ -448,7 +448,9 @@ def test_the_command(files: dict[str, Path], capsys: pytest.CaptureFixture[str])
         r"^ +runs +p50 +p90 +p99 +jitter +time relative to stock$",
         r"^  stock +\d+ +[\d.]+ [um]s +[\d.]+ [um]s +[\d.]+ [um]s +\d+ %$",
         r"^  litefuse .* %  [\d.]+ \(quartiles [\d.]+ to [\d.]+\): unclear$",
-        r"^  litefuse +[\d.]+ [um]s +[\d.]+ [um]s .* 2\.05 kB +[\d.]+ kB +[\d.]+ kB$",
+        r"^  start +[\d.]+ [um]s +[\d.]+ [um]s$",
+        r"^  arena +[\d.]+ kB +2\.05 kB$",
+        r"^  scratch +- +[\d.]+ k?B$",
         r"^Profile: [\d.]+ [um]s a run, of 3 runs$",
         r"^ +[\d.]+ [um]s +[\d.]+ %  litefuse\.test #0$",
         r"^ +[\d.]+ [um]s +[\d.]+ %    CONV_2D #0 `conv`$",
@@ -527,7 +529,9 @@ def test_losses_are_said_as_plainly_as_gains() -> None:
     assert "x86_64, 4 processors, all bound to processors 1, 2" in text
     assert "cpu: AVX2; runs 2 regions" in text
     assert re.search(r"litefuse +9 +500.0 us +600.0 us +1,234 ms +246780 %", text)
-    assert re.search(r"stock +- +- +- +- +- +- +1.00 kB", text)
+    assert re.search(r"first start +- +-$", text, re.MULTILINE)
+    assert re.search(r"scratch +- +64 B$", text, re.MULTILINE)
+    assert re.search(r"file +1.00 kB +1.00 kB$", text, re.MULTILINE)
     assert "a note" in text
 
 

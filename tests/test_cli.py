@@ -774,6 +774,12 @@ def test_documented_keys_are_the_real_ones(
     assert set(compared) == keys["every document"] | keys["check: the document"] | keys["a comparison"]
     seen.add("check: the document")
     same("an output of a comparison", *compared["outputs"], *done["check"]["outputs"])
+    same("a distribution", compared["outputs"][0]["distribution"])
+    differing = Ran(capsys, "diff", "--json", files["good"], files["again"]).json
+    assert set(differing) == keys["every document"] | keys["diff: the document"]
+    seen.add("diff: the document")
+    same("an estimate", *differing["estimates"])
+    same("the figures of an estimate", *(e["before"] for e in differing["estimates"]))
 
     small = tmp_path / "convs.tflite"
     write(convolutions(), small)

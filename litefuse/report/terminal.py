@@ -1,18 +1,23 @@
 """Terminal tables, drawn from the documents of :mod:`litefuse.report.documents`.
 
 Names come from files that nobody vouches for, so everything is shown with control characters replaced. Colours are
-few and from the terminal's own palette; nothing is said by colour alone. Where the output is not a terminal, lines
-are as long as they need to be.
+few and from the terminal's own palette; nothing is said by colour alone. In a terminal, everything fits its width, and
+long names lose their middle, for which there are three dots; elsewhere, lines are as long as they need to be.
 """
 
 from __future__ import annotations
 
+import os
+import re
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from typing import IO, Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.padding import Padding
+from rich.progress_bar import ProgressBar
 from rich.segment import Segment, Segments
 from rich.table import Table
 from rich.text import Text
@@ -21,11 +26,21 @@ from litefuse.report.documents import Document
 
 _UNBOUNDED = 1 << 14
 _TOP = 5  # refusals and names that are shown; the rest is counted
+_LONG = 48  # characters of a name in a text
+_NARROW = 12  # columns that a column of names keeps
+_TEXT = 24  # and one of texts
+_WIDE = 120  # columns of a terminal in which a description stands beside other things
+_BAR = 24  # columns
+_NAMES = re.compile(rf"`([^`\s]{{{_LONG + 1},}})`")
 
 
 def console(file: IO[str] | None = None) -> Console:
-    """A console on ``file`` (standard output by default): plain text, and unwrapped unless it is a terminal."""
-    made = Console(file=file, markup=False, highlight=False, emoji=False)
+    """A console on ``file`` (standard output by default): plain text, and unwrapped unless it is a terminal.
+
+    A terminal gets plain text too where the variable NO_COLOR says so.
+    """
+    colors = None if os.environ.get("NO_COLOR") else "auto"
+    made = Console(file=file, markup=False, highlight=False, emoji=False, color_system=colors)  # type: ignore[arg-type]
     if not made.is_terminal:
         made.width = _UNBOUNDED
     return made
@@ -56,7 +71,7 @@ def amount(value: int, unit: str = "") -> str:
     return f"{scaled:.{digits}f} {prefix}{unit}".rstrip()
 
 
-def change(before: int, after: int) -> str:
+def change(before: float, after: float) -> str:
     """A relative change, such as `-12.5 %`; empty when there is none."""
     if before == after:
         return ""
@@ -77,7 +92,28 @@ def _some(names: Sequence[str], limit: int = _TOP) -> str:
 
 def _brief(name: str, out: Console) -> str:
     """A name that is too long for a list in a terminal, without its middle."""
-    return name if len(name) <= 48 or not out.is_terminal else f"{name[:22]}...{name[-23:]}"
+    return _middle(name, _LONG) if out.is_terminal else name
+
+
+def _middle(name: str, columns: int) -> str:
+    """A name without so much of its middle that the rest takes no more than so many columns."""
+    if cell_len(name) <= columns:
+        return name
+    head, tail = "", ""
+    for a, b in zip(name, reversed(name), strict=True):
+        if cell_len(tail) <= cell_len(head):
+            if cell_len(head + tail + b) > columns - 3:
+                break
+            tail = b + tail
+        if cell_len(head + tail + a) > columns - 3:
+            break
+        head += a
+    return f"{head}...{tail}"
+
+
+def _texts(text: str, out: Console) -> str:
+    """A text in which the names that stand in backticks are no longer than suits a terminal."""
+    return _NAMES.sub(lambda name: f"`{_middle(name[1], _LONG)}`", text) if out.is_terminal else text
 
 
 # -- building blocks -----------------------------------------------------------------------------------------------
@@ -96,18 +132,104 @@ def _section(out: Console, content: Table | Text, title: str = "") -> None:
     """Prints a block after an empty line, indented, under a bold title if it has one."""
     out.print()
     if title:
-        out.print(Text(title, "bold"))
-    _indented(out, content)
+        indented(out, Text(title, "bold"), 0)
+    indented(out, content)
 
 
-def _indented(out: Console, content: Table | Text, columns: int = 2) -> None:
+def indented(out: Console, content: Table | Text, columns: int = 2) -> None:
     """Prints something some columns in, without the blanks that rich leaves at the ends of lines."""
+    if out.is_terminal:
+        if isinstance(content, Table):
+            content = _fitted(out, content, out.width - columns)
+        elif len(content) and not content.spans:
+            content = Text(_texts(content.plain, out), content.style)
     for line in out.render_lines(Padding.indent(content, columns), pad=False):
         while line and not line[-1].text.strip():
             line.pop()
         if line:
             line[-1] = Segment(line[-1].text.rstrip(), line[-1].style)
         out.print(Segments([*line, Segment.line()]), end="")
+
+
+def _fitted(out: Console, table: Table, room: int) -> Table:
+    """The table with names shortened so that it takes no more than so many columns.
+
+    rich would cut off what is too long without a word.
+    """
+    rows = [[c if isinstance(c, Text) else Text(str(c)) for c in row] for row in _rows(table)]
+    last = len(table.columns) - 1
+    for row in rows:
+        for i, cell in enumerate(row):
+            if not table.columns[i].no_wrap and not cell.spans:
+                row[i] = Text(_texts(cell.plain, out), cell.style)
+    widths = [max((cell_len(row[i].plain) for row in rows), default=0) for i in range(last + 1)]
+    if last >= 0 and not table.columns[last].no_wrap:
+        widths[last] = min(widths[last], _TEXT)
+    excess = sum(widths) + 2 * last - room
+    for justify in ("left", "right"):
+        for i in sorted(range(last + 1), key=lambda i: -widths[i]):
+            column = table.columns[i]
+            if excess > 0 and column.no_wrap and column.justify == justify and widths[i] > _NARROW:
+                width = max(widths[i] - excess, _NARROW)
+                excess -= widths[i] - width
+                for row in rows:
+                    if cell_len(row[i].plain) > width:
+                        row[i] = Text(_middle(row[i].plain, width), row[i].style)
+    made = Table.grid(padding=(0, 2))
+    for column in table.columns:
+        made.add_column(
+            justify=column.justify, no_wrap=column.no_wrap, overflow="ellipsis" if column.no_wrap else "fold"
+        )
+    for row, about in zip(rows, table.rows, strict=True):
+        made.add_row(*row, style=about.style)
+    return made
+
+
+def _rows(table: Table) -> list[tuple[Any, ...]]:
+    """The cells of a table, row by row."""
+    return list(zip(*(column.cells for column in table.columns), strict=True))
+
+
+def step_line(text: str, share: float | None, columns: int) -> str:
+    """A line that says what is being done, with a bar where it is known how much is.
+
+    Args:
+        text: what is being done.
+        share: how much of it, from 0 to 1, or None.
+        columns: how long the line may be.
+    """
+    out = console(sys.stderr)
+    out.width = columns
+    text = clean(text).replace("\n", " ")
+    if share is None or columns < 2 * _BAR:
+        return _shortened(text, columns)
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_column(width=columns - _BAR - 7, no_wrap=True)
+    grid.add_column(width=_BAR)
+    grid.add_column(width=5, justify="right")
+    bar = ProgressBar(total=1.0, completed=share, width=_BAR)
+    grid.add_row(_shortened(text, columns - _BAR - 7), bar, f"{share * 100:.0f} %")
+    with out.capture() as captured:
+        out.print(grid, end="")
+    return captured.get().rstrip("\n")
+
+
+def _shortened(text: str, columns: int) -> str:
+    """A text without so much of its end that the rest takes no more than so many columns."""
+    shown = Text(text)
+    shown.truncate(columns, overflow="ellipsis")
+    return shown.plain
+
+
+def _files(out: Console, files: Sequence[str]) -> None:
+    """The title of a comparison: what A and B are, or the one file."""
+    if len(files) == 1:
+        out.print(Text(files[0], "bold"))
+    else:
+        grid = _grid("left", "left")
+        for letter, file in zip("AB", files, strict=False):
+            grid.add_row(letter, Text(file, "bold"))
+        indented(out, grid, 0)
 
 
 def _items(rows: Sequence[tuple[str, str]]) -> Table:
@@ -279,10 +401,67 @@ def conversion(out: Console, document: Document) -> None:
         comparison(out, d["check"])
     if d["delegate_check"] is not None and not d["delegate_check"]["skipped"]:
         comparison(out, d["delegate_check"])
+    if d["bench"]:
+        _section(out, _items(_conditions(d["bench"])), "Measured")
+        _latencies(out, d["bench"]["contenders"])
     if d["output"]:
         compared = d["check"] is not None and not d["check"]["skipped"]
         out.print()
-        out.print(Text.assemble("written to ", (d["output"], "bold"), "" if compared else " (not compared)"))
+        indented(out, Text.assemble("written to ", (d["output"], "bold"), "" if compared else " (not compared)"), 0)
+    if d["model_explorer"]:
+        rows = [(side, ", ".join(files)) for side, files in d["model_explorer"].items()]
+        _section(out, _items(rows), "Node data for Model Explorer (docs/reports.md)")
+
+
+def difference(out: Console, document: Document) -> None:
+    """Shows how two models differ."""
+    d = clean(document)
+    _files(out, d["files"])
+    _section(out, _before_after(d["before"], d["after"], sized=True, names=("A", "B")))
+    states = d["operators"]
+    rows = [
+        ("the same", str(states["same"])),
+        ("changed", str(states["changed"])),
+        ("in A only", str(states["gone"])),
+        ("in B only", str(states["new"])),
+    ]
+    for name, regions in zip("AB", d["regions"], strict=True):
+        if regions:
+            rows.append((f"regions of {name}", ", ".join(f"{n} {kind}" for kind, n in regions.items())))
+    _section(out, _items(rows), "Operators")
+    if d["estimates"]:
+        grid = _grid("left", "right", "right", "right", "right", "right")
+        grid.add_row("", "DRAM A", "B", "energy A", "B", "", style="dim")
+        for e in d["estimates"]:
+            a, b = e["before"], e["after"]
+            grid.add_row(
+                e["target"],
+                amount(a["dram_bytes"], "B"),
+                amount(b["dram_bytes"], "B"),
+                _energy(a["energy_uj"]),
+                _energy(b["energy_uj"]),
+                change(a["energy_uj"], b["energy_uj"]),
+            )
+        _section(out, grid, "Traffic and energy of a run, estimated from sizes (docs/reports.md)")
+    if d["interface"]:
+        grid = _grid("left")
+        for line in d["interface"][: 4 * _TOP]:
+            grid.add_row(line)
+        _section(out, grid, "Interfaces differ")
+    if d["notes"]:
+        grid = _grid("left")
+        for note in d["notes"]:
+            grid.add_row(note)
+        _section(out, grid, "Notes")
+    if d["check"] is not None:
+        comparison(out, d["check"])
+    if d["bench"]:
+        _section(out, _items(_conditions(d["bench"])), "Measured")
+        _latencies(out, d["bench"]["contenders"])
+
+
+def _energy(microjoules: float) -> str:
+    return f"{microjoules:.3g} uJ" if microjoules < 999.5 else f"{microjoules / 1000:.3g} mJ"
 
 
 def explanation(out: Console, document: Document) -> None:
@@ -333,7 +512,7 @@ def _regions(out: Console, document: Document | None) -> None:
             ("scratch memory", f"{d['scratch_bytes']:,} bytes for all regions"),
             ("estimate", f"{_us(d['stock_us'])} in the stock runtime, {_us(d['gain_us'])} less with fast kernels"),
         ]
-        _indented(out, _items(rows))
+        indented(out, _items(rows))
     _refusals(out, d["refused_counts"], "No regions")
 
 
@@ -372,8 +551,10 @@ def _us(value: float) -> str:
 
 def targets(out: Console, documents: Sequence[Document]) -> None:
     """Lists hardware profiles."""
+    beside = not out.is_terminal or out.width >= _WIDE
     grid = _grid("left", "right", "right", "right", "right", "left")
-    grid.add_row("target", "L1/L2/L3 KiB", "GB/s memory", "f32 GFLOP/s", "int8 GOP/s", "what it is")
+    titles = "target", "L1/L2/L3 KiB", "GB/s memory", "f32 GFLOP/s", "int8 GOP/s"
+    grid.add_row(*titles, "what it is" if beside else "")
     for d in documents:
         caches = "/".join(str(size // 1024) if size else "-" for size in d["cache_bytes"].values())
         name = Text(d["name"], "bold") + Text(" (default)" if d["default"] else "")
@@ -383,9 +564,12 @@ def targets(out: Console, documents: Sequence[Document]) -> None:
             f"{d['bandwidth_gb_per_s']['memory']:g}",
             f"{d['peak_f32_gflop_per_s']:g}",
             f"{d['peak_int8_gop_per_s']:g}",
-            d["description"],
+            d["description"] if beside else "",
         )
-    _indented(out, grid, 0)
+    indented(out, grid, 0)
+    if not beside:
+        out.print()
+        indented(out, _items([(d["name"], d["description"]) for d in documents]), 0)
 
 
 def _frozen(out: Console, document: Document | None) -> None:
@@ -396,14 +580,14 @@ def _frozen(out: Console, document: Document | None) -> None:
         grid.add_row(entry["tensor"], f"{entry['before']} -> {entry['after']}")
     _section(out, grid, "Fixed shapes")
     fixed = f"{_plural(document['fixed'], 'tensor')} fixed, {_plural(document['folded'], 'shape operator')} folded"
-    _indented(out, Text(fixed))
+    indented(out, Text(fixed))
     for entry in document["dynamic"][:_TOP]:
-        _indented(out, Text(f"{entry['tensor']} stays {entry['shape'] or 'unknown'}: {entry['reason']}"))
+        indented(out, Text(f"{entry['tensor']} stays {entry['shape'] or 'unknown'}: {entry['reason']}"))
     hidden = len(document["dynamic"]) - _TOP
     if hidden > 0:
-        _indented(out, Text(f"and {_plural(hidden, 'more tensor')}; --json lists them all"))
+        indented(out, Text(f"and {_plural(hidden, 'more tensor')}; --json lists them all"))
     for note in document["notes"]:
-        _indented(out, Text(note))
+        indented(out, Text(note))
 
 
 def _budgeted(out: Console, document: Document | None) -> None:
@@ -424,9 +608,11 @@ def _budgeted(out: Console, document: Document | None) -> None:
     _section(out, _items(rows), "Memory")
 
 
-def _before_after(before: Document, after: Document, *, sized: bool) -> Table:
+def _before_after(
+    before: Document, after: Document, *, sized: bool, names: tuple[str, str] = ("before", "after")
+) -> Table:
     grid = _grid("left", "right", "right", "right")
-    grid.add_row("", "before", "after", "")
+    grid.add_row("", *names, "")
     operators = before["operators"], after["operators"]
     grid.add_row("operators", *map(str, operators), change(*operators), style="bold")
     kinds: Counter[str] = Counter(before["kinds"])
@@ -492,7 +678,7 @@ def comparison(out: Console, document: Document) -> None:
     by = f", {_plural(d['regions'], 'region')} by the delegate" if delegate else ""
     out.print(verdict + Text(f" on {_plural(d['runs'], 'run')}{by}"))
     for note in d["notes"]:
-        _indented(out, Text(note))
+        indented(out, Text(note))
 
 
 def _size(value: float | str | None) -> float:
@@ -501,6 +687,13 @@ def _size(value: float | str | None) -> float:
 
 def _short(value: float | str | None) -> str:
     return "" if value is None else f"{float(value):.3g}"
+
+
+def taken_apart(out: Console, document: Document) -> None:
+    """Says how many regions were taken apart."""
+    d = clean(document)
+    apart = f"{_plural(d['regions'], 'region')} taken apart, written to "
+    indented(out, Text.assemble(apart, (d["output"], "bold")), 0)
 
 
 # -- plan ----------------------------------------------------------------------------------------------------------
@@ -632,7 +825,7 @@ def _outputs(out: Console, outputs: dict[str, str], model: str) -> None:
     if outputs:
         out.print()
     for kind, path in outputs.items():
-        out.print(Text.assemble(f"{kind} written to ", (path, "bold"), model if kind == "model" else ""))
+        indented(out, Text.assemble(f"{kind} written to ", (path, "bold"), model if kind == "model" else ""), 0)
 
 
 def _packing(out: Console, d: Document) -> None:
@@ -660,16 +853,25 @@ _MOST_OPERATORS = 8  # of a region in a profile
 def benchmark(out: Console, document: Document) -> None:
     """Shows latencies, start and memory of the contenders, and where the time goes if that was measured."""
     d = clean(document)
-    out.print(Text(" against ".join(d["files"]), "bold"))
+    _files(out, d["files"])
     _section(out, _items(_conditions(d)))
     _latencies(out, d["contenders"])
-    grid = _grid("left", "right", "right", "right", "right", "right", "right", "right")
-    titles = "first start", "start", "peak memory", "the model's", "arena", "scratch", "file"
-    grid.add_row("", *titles, style="dim")
+    rows: list[tuple[str, list[str]]] = [("first start", []), ("start", [])]
     for c in d["contenders"]:
-        sizes = (c[key] for key in ("peak_bytes", "own_bytes", "arena_bytes", "scratch_bytes", "file_bytes"))
-        times = _milliseconds(c["first_start_ms"]), _milliseconds(c["start_ms"])
-        grid.add_row(c["name"], *times, *("-" if n is None else amount(n, "B") for n in sizes))
+        rows[0][1].append(_milliseconds(c["first_start_ms"]))
+        rows[1][1].append(_milliseconds(c["start_ms"]))
+    for title, key in (
+        ("peak memory", "peak_bytes"),
+        ("the model's", "own_bytes"),
+        ("arena", "arena_bytes"),
+        ("scratch", "scratch_bytes"),
+        ("file", "file_bytes"),
+    ):
+        rows.append((title, ["-" if c[key] is None else amount(c[key], "B") for c in d["contenders"]]))
+    grid = _grid("left", *["right"] * len(d["contenders"]))
+    grid.add_row("", *(c["name"] for c in d["contenders"]), style="dim")
+    for title, cells in rows:
+        grid.add_row(title, *cells)
     _section(out, grid, "Start and memory")
     _profiled(out, d["profile"])
     if d["notes"]:
@@ -711,7 +913,7 @@ def _latencies(out: Console, contenders: Sequence[Document]) -> None:
     _section(out, grid, "Latency")
     for c in contenders:
         if c["failure"]:
-            _indented(out, Text(f"{c['name']}: not run: {c['failure']}", "bold red"))
+            indented(out, Text(f"{c['name']}: not run: {c['failure']}", "bold red"))
 
 
 def _ratio(ratio: Document | None) -> Text:
@@ -745,9 +947,11 @@ def _profiled(out: Console, profile: Document | None) -> None:
     for region in sorted([*profile["regions"], rest], key=lambda r: -r["ms"]):
         name = region["name"] + ("" if region["position"] is None else f" #{region['position']}")
         row(name, region["ms"], region["share"], "bold")
-        for t in region["operators"][:_MOST_OPERATORS]:
-            row(f"  {_brief(t['operator'], out)}", t["ms"], t["share"])
-        rest_of = region["operators"][_MOST_OPERATORS:]
+        # What constants alone feed was done once, at the start.
+        shown = [t for t in region["operators"][:_MOST_OPERATORS] if t["ms"] > 0]
+        for t in shown:
+            row(f"  {_texts(t['operator'], out)}", t["ms"], t["share"])
+        rest_of = region["operators"][len(shown) :]
         if rest_of:
             ms, share = sum(t["ms"] for t in rest_of), sum(t["share"] for t in rest_of)
             row(f"  and {_plural(len(rest_of), 'operator')} more", ms, share)
@@ -759,10 +963,15 @@ def _profiled(out: Console, profile: Document | None) -> None:
 
 def rules(out: Console, documents: Sequence[Document]) -> None:
     """Lists rules in one line each."""
+    if out.is_terminal and out.width < _WIDE:
+        for d in documents:
+            out.print(Text.assemble((d["name"], "bold"), f"  {d['numerics']}"))
+            indented(out, Text(d["summary"]), 4)
+        return
     grid = _grid("left", "left", "left")
     for d in documents:
         grid.add_row(Text(d["name"], "bold"), d["numerics"], d["summary"])
-    _indented(out, grid, 0)
+    indented(out, grid, 0)
 
 
 def rule(out: Console, document: Document) -> None:

@@ -31,6 +31,7 @@ from litefuse.delegates.runtime import load, report
 from litefuse.delegates.targets import KIB, MIB, Target
 from litefuse.errors import LitefuseError, RuntimeMissingError, UsageError
 from litefuse.isolation import ChildFailure, in_child
+from litefuse.progress import Step
 from litefuse.runtime import interpreter, quiet, runtime
 from litefuse.schema import to_bytes
 
@@ -94,9 +95,10 @@ def calibrate(
     runs: list[Run] = []
     for i in range(count):
 
-        def hear(text: str, turn: str = f"{i + 1} of {count}") -> None:
+        def hear(text: str, turn: int = i) -> None:
             if progress is not None:
-                progress(f"process {turn}: {text}")
+                share = (turn + (getattr(text, "share", None) or 0.0)) / count
+                progress(Step(f"process {turn + 1} of {count}: {text}", share))
 
         try:
             function = "litefuse.delegates.calibrate.measure:measured"
@@ -230,7 +232,8 @@ def run(chosen: Sequence[Probe], delegate: Any, seconds: float, say: Progress) -
     begin = time.perf_counter()
 
     def tell(rounds: int) -> None:
-        say(f"measuring for {time.perf_counter() - begin:.0f} of {seconds:g} s, {rounds} rounds")
+        spent = time.perf_counter() - begin
+        say(Step(f"measuring for {spent:.0f} of {seconds:g} s, {rounds} rounds", spent / seconds))
 
     samples = race([runner.invoke for runner in ready.values()], seconds=seconds, warmup=_WARMUP, tell=tell)
     us, spread = {}, {}

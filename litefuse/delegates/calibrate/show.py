@@ -11,6 +11,7 @@ from rich.text import Text
 from litefuse.delegates.calibrate.profile import Profile, flat
 from litefuse.delegates.targets import Target, targets
 from litefuse.report.documents import Document, text
+from litefuse.report.terminal import indented
 
 
 def document(target: Target, profile: Profile | None = None) -> Document:
@@ -70,7 +71,7 @@ def show(out: Console, document: Document) -> None:
             ratio = "" if not _is_number(value) or not _is_number(usual) or not usual else f"{value / usual:.2f}"
             cells += [_cell(usual), ratio, row["source"]]
         grid.add_row(*cells, style="dim" if row["source"] == "derived" else "")
-    out.print(grid)
+    indented(out, grid, 0)
 
 
 def _is_number(value: Any) -> bool:
