@@ -46,12 +46,19 @@ test-aarch64: $(STAMP)
 	tests/aarch64.sh $(abspath $(BIN))
 
 # Environments with other runtimes, in which the delegate is tested too. tflite-runtime has no wheels past Python 3.11.
-runtimes: .venv-tensorflow/.installed .venv-tflite-runtime/.installed
+runtimes: .venv-tensorflow/.installed .venv-tflite-runtime/.installed .venv-model-explorer/.installed
 
 .venv-tensorflow/.installed:
 	$(PYTHON) -m venv .venv-tensorflow
-	.venv-tensorflow/bin/pip install --quiet "tensorflow-cpu>=2.18; platform_machine == 'x86_64'" "tensorflow>=2.18; platform_machine != 'x86_64'" \
+	.venv-tensorflow/bin/pip install --quiet "tensorflow-cpu>=2.18; platform_machine == 'x86_64'" "tensorflow>=2.18; platform_machine != 'x86_64'" click rich \
 	    || echo "no TensorFlow for this Python: its tests skip" >&2
+	touch $@
+
+# Model Explorer takes 660 MB, and nothing else needs it.
+.venv-model-explorer/.installed:
+	$(PYTHON) -m venv .venv-model-explorer
+	.venv-model-explorer/bin/pip install --quiet "ai-edge-model-explorer>=0.1.34" \
+	    || echo "no Model Explorer for this system: its tests skip" >&2
 	touch $@
 
 .venv-tflite-runtime/.installed:
@@ -71,8 +78,11 @@ lint: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror $(shell git ls-files 'delegate_src/*.cc' 'delegate_src/*.h' 'delegate_src/*.inc')
 
+# Writes the pages that follow from the code, then builds the site into build/site.
 docs: $(STAMP)
 	$(BIN)/python docs/generate.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "build/site/index.html"
 
 $(STAMP): pyproject.toml CMakeLists.txt $(shell find delegate_src -name '*.cc' -o -name '*.h' -o -name '*.inc' -o -name 'CMakeLists.txt' -o -name '*.cmake' | grep -v _test.cc)
 	@command -v $(firstword $(CXX)) >/dev/null || $(MAKE) packages
@@ -84,4 +94,4 @@ $(STAMP): pyproject.toml CMakeLists.txt $(shell find delegate_src -name '*.cc' -
 	touch $@
 
 clean:
-	rm -rf $(VENV) .venv-tensorflow .venv-tflite-runtime build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis examples/*.tflite
+	rm -rf $(VENV) .venv-tensorflow .venv-tflite-runtime .venv-model-explorer build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis examples/*.tflite

@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import sys
 from collections.abc import Callable
 from enum import Enum, IntEnum
+from html import escape
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,7 +19,7 @@ import click
 
 import litefuse as package
 import litefuse.check  # so that its docstring is there
-from litefuse import delegates, difference
+from litefuse import delegates, difference, keras
 from litefuse.cli import EXIT_CODES, litefuse
 from litefuse.delegates import package as packaging
 from litefuse.delegates.fast import SMALL
@@ -46,8 +48,12 @@ def cli_page() -> str:
         usage = " ".join(["litefuse", name, "[OPTIONS]", *(a.make_metavar(click.Context(command)) for a in arguments)])
         parts.append(f"## litefuse {name}\n\n```\n{usage}\n```\n")
         parts.append(_text(command))
-        rows = [f"| `{_spelling(o)}` | {_help(o)} |" for o in options]
-        parts.append("\n".join(["| option | |", "|---|---|", *rows]) + "\n")
+        rows = [f"| {_spelling(o)} | {_help(o)} |" for o in options]
+        if rows:
+            parts.append("\n".join(["| option | |", "|---|---|", *rows]) + "\n")
+        if command.epilog:
+            first, *rest = command.epilog.removeprefix("\b\n").splitlines()
+            parts.append("\n".join([first, "", "```", *(line.removeprefix("  ") for line in rest), "```\n"]))
     parts.append(
         "## Exit codes\n\n| code | meaning |\n|---|---|\n"
         + "\n".join(f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items())
@@ -64,8 +70,9 @@ def _text(command: click.Command) -> str:
 def _spelling(option: click.Option) -> str:
     choices = "|".join(option.type.choices) if isinstance(option.type, click.Choice) else ""
     value = "" if option.is_flag else " " + (option.metavar or choices or option.type.name.upper())
-    value = value.replace("|", "\\|")
-    return ", ".join(option.opts) + value
+    text = ", ".join(option.opts) + value
+    # In a table, backticks around a bar need a backslash on GitHub and must not have one on the site.
+    return f"<code>{escape(text).replace('|', '&#124;')}</code>" if "|" in text else f"`{text}`"
 
 
 def _help(option: click.Option) -> str:
@@ -137,7 +144,24 @@ def api_page() -> str:
         value = getattr(delegates, name)
         parts.append(f"### {name}\n\n```python\n{name}{_signature(value)}\n```\n")
         parts.append(_prose(inspect.cleandoc(value.__doc__ or "")) + "\n")
+    parts.append(f"## litefuse.keras\n\n{_prose(inspect.cleandoc(keras.__doc__ or ''))}\n")
+    parts.append(f"### export\n\n```python\nexport{_signature(keras.export)}\n```\n")
+    parts.append(_prose(inspect.cleandoc(keras.export.__doc__ or "")) + "\n")
+    rows = [f"- `{attribute}`: {text}" for attribute, text in _attributes(keras.Exported)]
+    parts.append("### class Exported\n\n" + _prose(inspect.cleandoc(keras.Exported.__doc__ or "")) + "\n")
+    parts.append("\n".join(rows) + "\n")
+    parts.append(_callback() + "\n")
     return "\n".join(part for part in parts if part)
+
+
+def _callback() -> str:
+    """The class `LiteFuseExport`, read from its source: it cannot be imported where there is no Keras."""
+    source = Path(inspect.getfile(keras)).with_name("callback.py").read_text(encoding="utf-8")
+    found = next(n for n in ast.parse(source).body if isinstance(n, ast.ClassDef) and n.name == "LiteFuseExport")
+    init = next(n for n in found.body if isinstance(n, ast.FunctionDef) and n.name == "__init__")
+    arguments = ast.unparse(init.args).removeprefix("self, ")
+    text = _prose(inspect.cleandoc(ast.get_docstring(found) or ""))
+    return f"### class LiteFuseExport\n\n```python\nLiteFuseExport({arguments})\n```\n\n{text}"
 
 
 def _signature(function: Callable[..., object]) -> str:
@@ -150,7 +174,8 @@ def _signature(function: Callable[..., object]) -> str:
         default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
         if isinstance(parameter.default, Enum):
             default = f" = {parameter.default}"
-        lines.append(f"{parameter.name}: {parameter.annotation}{default}")
+        stars = "**" if parameter.kind is parameter.VAR_KEYWORD else ""
+        lines.append(f"{stars}{parameter.name}: {parameter.annotation}{default}")
     body = "".join(f"    {line},\n" for line in lines)
     return f"(\n{body}) -> {signature.return_annotation}"
 
@@ -293,7 +318,7 @@ Without the delegate, composites run their decomposition: the outputs are the sa
 operators of a composite anew in each run, and what passes its border goes through memory: with everything in
 composites, 28 real models took 4 to 40 % more time. All composites of a model together may cost 2 % of its time, by the
 cost model; those that bring least for what they cost are left out. A plan costs nothing, holds every region that pays,
-and is understood by older runtimes too.
+and is understood by older runtimes too. [packaging.md](packaging.md) says which to choose for which runtime.
 
 ## Kinds of regions
 
