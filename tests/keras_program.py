@@ -422,6 +422,7 @@ def sources(directory: Path) -> dict[str, Any]:
                 "types": sorted({port.type.name for port in (*entry.inputs, *entry.outputs)}),
                 "max_error": done.max_error,
                 "source_error": done.source_error,
+                "not_run": done.conversion.not_run,
                 "arena": done.arena_bytes,
                 "restored": policies == [layer.dtype_policy.name for layer in getattr(model, "layers", ())],
             }

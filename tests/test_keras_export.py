@@ -270,9 +270,14 @@ def test_sources(sources: Found, name: str, inputs: dict[str, list[int]] | None,
     assert inputs in (None, found["inputs"])
     assert found["outputs"] == outputs
     assert found["types"] == (["FLOAT32", "INT32"] if name == "embedding" else ["FLOAT32"])
+    assert found["restored"]
+    if found["not_run"] and "crashed" in found["not_run"]:
+        # TensorFlow 2.21's own interpreter does so on images smaller than a window, which LiteRT refuses.
+        assert "original" in found["not_run"]
+        assert found["source_error"] is found["max_error"] is None
+        pytest.skip(f"nothing was compared: {found['not_run']}")
     assert found["source_error"] < 1e-4
     assert found["max_error"] < 1e-4
-    assert found["restored"]
 
 
 @pytest.mark.parametrize(
