@@ -42,9 +42,11 @@ _DEBUG = "LITEFUSE_DEBUG"
 _QUIET = "litefuse.quiet"
 _PATIENCE = 3600.0  # seconds that one stage of a conversion may take in a process of its own
 
+_MODELS = (".tflite", ".keras", ".h5", ".hdf5")  # of the files that `convert` takes
+
 output_file = click.Path(path_type=Path)
 model_file = ModelFile()
-any_model = ModelFile(".tflite", ".keras", ".h5", ".hdf5")
+any_model = ModelFile(*_MODELS)
 json_flag = click.option("--json", "as_json", is_flag=True, help="Print a JSON document (see docs/json.md).")
 quiet_flag = click.option(
     "-q",
@@ -377,8 +379,8 @@ def convert(
         "disable_regions": disable_regions,
         "arena_budget": arena_budget,
         "bench": bench,
-        "reports": _reports(models, outputs, report, ".html"),
-        "overlays": _reports(models, outputs, overlays, ".json"),
+        "reports": _extra_files(models, outputs, report, ".html"),
+        "overlays": _extra_files(models, outputs, overlays, ".json"),
     }
     if len(models) > 1:
         return _show("convert", _in_processes(models, outputs, options, jobs), as_json)
@@ -439,18 +441,20 @@ def convert_one(path: Path, output: Path, options: dict[str, Any], say: Callable
         done = convert(file, output, **options | {"batch": batch}, progress=say)
         measured = _measure(file, output, done.fusions.notes, say) if bench else None
         entry = documents.conversion(str(path), done, measured)
-        if page is not None:
+        if page is not None or overlays is not None:
             from litefuse.report import html
             from litefuse.schema import read
 
+            say("drawing the graphs")
+            pictures = html.conversion_pictures(read(file), done, entry, target_name=options.get("target"))
+        if page is not None:
             say("writing the report")
-            html.write_page(html.conversion_page(read(file), done, entry, target_name=options.get("target")), page)
+            html.write_page(html.conversion_page(pictures, done, entry), page)
         if overlays is not None:
             from litefuse.report import model_explorer
-            from litefuse.schema import read
 
             say("writing node data for Model Explorer")
-            found = model_explorer.overlays(read(file), done, entry, target_name=options.get("target"))
+            found = model_explorer.overlays(pictures, entry)
             # What TensorFlow's converter made on the way cannot be opened any more.
             sides = model_explorer.SIDES if file == path else ("result",)
             entry["model_explorer"] = model_explorer.write(found, overlays, sides)
@@ -498,8 +502,10 @@ def _measure(a: Path, b: Path, notes: list[str], say: Callable[[str], None]) -> 
         return None
 
 
-def _reports(models: Sequence[Path], outputs: dict[Path, Path], where: str | None, extension: str) -> dict[Path, str]:
-    """Where the report of each model goes."""
+def _extra_files(
+    models: Sequence[Path], outputs: dict[Path, Path], where: str | None, extension: str
+) -> dict[Path, str]:
+    """Where the page, or the node data, of each model goes."""
     if where is None:
         return {}
     from litefuse.report.html import page_files, refuse_page
@@ -522,7 +528,7 @@ def _outputs(models: Sequence[Path], where: str | None) -> dict[Path, Path]:
             raise OutputError(f"{output}: cannot be made a directory: {error.strerror or error}") from None
     taken: dict[Path, Path] = {}
     for model in models:
-        plain = not model.is_dir() and model.suffix.lower() in (".tflite", ".keras", ".h5", ".hdf5")
+        plain = not model.is_dir() and model.suffix.lower() in _MODELS
         name = (model.stem if plain else model.name) + ".litefuse.tflite"
         target = (output or model.parent) / name
         if target in taken.values():

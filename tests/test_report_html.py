@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from litefuse.cli import invoke
-from litefuse.convert import convert
+from litefuse.convert import Conversion, convert
 from litefuse.graph.build import Builder
 from litefuse.graph.text import from_text
 from litefuse.report import documents, html
@@ -46,6 +46,11 @@ def data_of(page: str) -> dict[str, Any]:
     found = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
     assert len(found) == 1
     return json.loads(found[0])
+
+
+def _page(model: Model, done: Conversion, document: dict, target_name: str | None = None) -> str:
+    pictures = html.conversion_pictures(model, done, document, target_name=target_name)
+    return html.conversion_page(pictures, done, document)
 
 
 def network(blocks: int, seed: int = 0, names: list[str] | None = None) -> Model:
@@ -181,7 +186,7 @@ def test_thousands_of_operators(tmp_path: Path) -> None:
     done = convert(model, target="x86-64-v3", check=False)
     document = documents.conversion("large.tflite", done)
     start = time.process_time()
-    page = html.conversion_page(model, done, document, target_name="x86-64-v3")
+    page = _page(model, done, document, target_name="x86-64-v3")
     assert time.process_time() - start < 15
     assert len(page) < 3_000_000
     assert len(data_of(page)["before"]["nodes"]) == 2000
@@ -191,7 +196,7 @@ def test_pages_are_the_same_every_time(tmp_path: Path) -> None:
     model = network(2)
     done = convert(model, check=False)
     document = documents.conversion("m.tflite", done)
-    assert html.conversion_page(model, done, document) == html.conversion_page(model, done, document)
+    assert _page(model, done, document) == _page(model, done, document)
 
 
 def test_control_flow_and_dynamic_shapes_are_drawn(tmp_path: Path) -> None:
@@ -372,7 +377,7 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = network(6, names=HOSTILE[:-1])
     done = convert(model, target="x86-64-v3")
     document = documents.conversion("m.tflite", done)
-    html.write_page(html.conversion_page(model, done, document, target_name="x86-64-v3"), where / "m.html")
+    html.write_page(_page(model, done, document, target_name="x86-64-v3"), where / "m.html")
     return where / "m.html"
 
 
@@ -503,7 +508,7 @@ def test_page_says_what_was_measured(tab: browser.Page, tmp_path: Path) -> None:
         "profile": {"run_ms": 1.0, "outside_ms": 0.6, "regions": [region]},
         "notes": [],
     }
-    html.write_page(html.conversion_page(model, done, document), tmp_path / "m.html")
+    html.write_page(_page(model, done, document), tmp_path / "m.html")
     opened(tab, tmp_path / "m.html")
     said = tab.run("document.getElementById('latency').textContent")
     for words in ("operators in its regions only", "600 \u00b5s outside of regions", "40.0 ms", "unclear"):
@@ -711,7 +716,7 @@ def test_large_graphs_stay_usable(tab: browser.Page, tmp_path: Path) -> None:
     model = network(400)
     done = convert(model, target="x86-64-v3", check=False)
     path = tmp_path / "large.html"
-    html.write_page(html.conversion_page(model, done, documents.conversion("l.tflite", done)), path)
+    html.write_page(_page(model, done, documents.conversion("l.tflite", done)), path)
     start = time.monotonic()
     opened(tab, path)
     assert time.monotonic() - start < 30

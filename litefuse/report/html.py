@@ -319,9 +319,9 @@ def conversion_pictures(
     return Pictures(a, b, chosen, refused)
 
 
-def conversion_page(original: Model, done: Conversion, document: Document, *, target_name: str | None = None) -> str:
-    """The page of a conversion; the arguments are those of :func:`conversion_pictures`."""
-    a, b, chosen, refused = conversion_pictures(original, done, document, target_name=target_name)
+def conversion_page(pictures: Pictures, done: Conversion, document: Document) -> str:
+    """The page of a conversion, of which :func:`conversion_pictures` made the pictures from the same document."""
+    a, b, chosen, refused = pictures
     return _page(
         {
             "command": "convert",

@@ -12,15 +12,12 @@ import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from litefuse.report.documents import Document, text
-from litefuse.report.html import conversion_pictures
+from litefuse.report.html import Pictures
 from litefuse.report.picture import Node, Picture
 from litefuse.schema.model import Model, replacing
-
-if TYPE_CHECKING:
-    from litefuse.convert import Conversion
 
 COLOURS = (
     ("#3b7dd8", "#7ba8e8"),
@@ -59,18 +56,15 @@ class Overlay(NamedTuple):
         return ".".join(parts) + extension
 
 
-def overlays(original: Model, done: Conversion, document: Document, *, target_name: str | None = None) -> list[Overlay]:
+def overlays(pictures: Pictures, document: Document) -> list[Overlay]:
     """The overlays of a conversion, for the original and for the result.
 
     Those of measured time are there where regions were measured.
 
     Args:
-        original: the model that was converted.
-        done: what :func:`litefuse.convert` gave.
+        pictures: what :func:`litefuse.report.html.conversion_pictures` made of the conversion.
         document: its entry in the JSON document, see docs/json.md.
-        target_name: the target that was named, if any.
     """
-    pictures = conversion_pictures(original, done, document, target_name=target_name)
     sides = pictures.before, pictures.after
     rules = [entry["rule"] for entry in document["applied"]]
     model = "cost model" if pictures.chosen is None else pictures.chosen.name

@@ -232,6 +232,15 @@ def _files(out: Console, files: Sequence[str]) -> None:
         indented(out, grid, 0)
 
 
+def _lines(out: Console, lines: Sequence[str], title: str) -> None:
+    """A section of lines; none where there are no lines."""
+    if lines:
+        grid = _grid("left")
+        for line in lines:
+            grid.add_row(line)
+        _section(out, grid, title)
+
+
 def _items(rows: Sequence[tuple[str, str]]) -> Table:
     grid = _grid("left", "left")
     for name, value in rows:
@@ -387,11 +396,7 @@ def conversion(out: Console, document: Document) -> None:
     notes = list(d["notes"])
     if d["not_run"]:
         notes.insert(0, f"the original cannot be run here, so only exact rules may be used: {d['not_run']}")
-    if notes:
-        grid = _grid("left")
-        for note in notes:
-            grid.add_row(note)
-        _section(out, grid, "Notes")
+    _lines(out, notes, "Notes")
     _problems(out, d["problems"], "Problems of the original")
     if d["check"] is None:
         _section(out, Text("not done"), "Check")
@@ -401,9 +406,7 @@ def conversion(out: Console, document: Document) -> None:
         comparison(out, d["check"])
     if d["delegate_check"] is not None and not d["delegate_check"]["skipped"]:
         comparison(out, d["delegate_check"])
-    if d["bench"]:
-        _section(out, _items(_conditions(d["bench"])), "Measured")
-        _latencies(out, d["bench"]["contenders"])
+    _measured(out, d["bench"])
     if d["output"]:
         compared = d["check"] is not None and not d["check"]["skipped"]
         out.print()
@@ -443,21 +446,11 @@ def difference(out: Console, document: Document) -> None:
                 change(a["energy_uj"], b["energy_uj"]),
             )
         _section(out, grid, "Traffic and energy of a run, estimated from sizes (docs/reports.md)")
-    if d["interface"]:
-        grid = _grid("left")
-        for line in d["interface"][: 4 * _TOP]:
-            grid.add_row(line)
-        _section(out, grid, "Interfaces differ")
-    if d["notes"]:
-        grid = _grid("left")
-        for note in d["notes"]:
-            grid.add_row(note)
-        _section(out, grid, "Notes")
+    _lines(out, d["interface"][: 4 * _TOP], "Interfaces differ")
+    _lines(out, d["notes"], "Notes")
     if d["check"] is not None:
         comparison(out, d["check"])
-    if d["bench"]:
-        _section(out, _items(_conditions(d["bench"])), "Measured")
-        _latencies(out, d["bench"]["contenders"])
+    _measured(out, d["bench"])
 
 
 def _energy(microjoules: float) -> str:
@@ -485,11 +478,7 @@ def explanation(out: Console, document: Document) -> None:
             _section(out, grid, f"{title}: {rule} ({len(candidates)}, {candidates[0]['numerics']})")
     _frozen(out, d["frozen"])
     _regions_explained(out, d["regions"])
-    if d["notes"]:
-        grid = _grid("left")
-        for note in d["notes"]:
-            grid.add_row(note)
-        _section(out, grid, "Notes")
+    _lines(out, d["notes"], "Notes")
 
 
 def _regions(out: Console, document: Document | None) -> None:
@@ -874,11 +863,14 @@ def benchmark(out: Console, document: Document) -> None:
         grid.add_row(title, *cells)
     _section(out, grid, "Start and memory")
     _profiled(out, d["profile"])
-    if d["notes"]:
-        grid = _grid("left")
-        for note in d["notes"]:
-            grid.add_row(note)
-        _section(out, grid, "Notes")
+    _lines(out, d["notes"], "Notes")
+
+
+def _measured(out: Console, bench: Document | None) -> None:
+    """The latencies in a document that is of something else, if there are any."""
+    if bench:
+        _section(out, _items(_conditions(bench)), "Measured")
+        _latencies(out, bench["contenders"])
 
 
 def _conditions(d: Document) -> list[tuple[str, str]]:
